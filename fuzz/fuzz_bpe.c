@@ -47,7 +47,7 @@ static void check_text(const fgt_bpe *bpe, const uint8_t *text, size_t len) {
 /* Make a vocabulary and use it. */
 static void run(const char *json, size_t len, const uint8_t *rest, size_t rest_len) {
     fgt_bpe *bpe = NULL;
-    fgio_why why = {""};
+    fgio_reason why = {""};
     const uint8_t *zero = rest_len == 0 ? NULL : memchr(rest, 0, rest_len);
     size_t merges = zero == NULL ? rest_len : (size_t)(zero - rest);
     if (fgt_bpe_create((const unsigned char *)json, len, &bpe, &why) != 0 ||

@@ -21,7 +21,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static char folder[] = "/tmp/frugrad-fuzz-XXXXXX";
 static char path[64];
-static fgt_state state;
+static fgt_checkpoint_state state;
 static fgio_bytes sound;
 
 static void must(int good) {
@@ -44,7 +44,7 @@ static void make_state(void) {
     fgt_param_add(g, "w", FRUG_ROLE_LINEAR, 2, (const uint64_t[]){4, 16}, FGT_INIT_ONE, 0);
     fgt_param_add(g, "fc.b", FRUG_ROLE_BIAS, 1, (const uint64_t[]){3}, FGT_INIT_ONE, 0);
     fgt_buffer_add(g, "v", 2, 1.0f);
-    g->weights = fgt_hold(FGT_USE_WEIGHTS, (size_t)g->elements * sizeof *g->weights);
+    g->weights = fgt_counted_alloc(FGT_USE_WEIGHTS, (size_t)g->elements * sizeof *g->weights);
     for (fgt_param *p = g->params; p; p = p->next)
         p->w = g->weights + p->tensor.offset;
     state.graph = g;

@@ -6,7 +6,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    fgio_why why = {""};
+    fgio_reason why = {""};
     uint64_t records = 0;
     if (fgt_cifar_parse(data, size, &records, &why) == 0) {
         if (records == 0 || records * (FGT_CIFAR_PIXELS + 1) != size)

@@ -11,16 +11,16 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static void check_accepted(const fgio_item *item) {
+static void check_accepted(const fgio_tensor *item) {
     float *numbers = malloc((size_t)item->count * sizeof *numbers + 1);
     if (numbers != NULL)
-        fgio_item_to_f32(item, numbers);
+        fgio_tensor_to_f32(item, numbers);
     free(numbers);
 }
 
-static void check_written(const fgio_item *item) {
-    fgio_item again;
-    fgio_why why;
+static void check_written(const fgio_tensor *item) {
+    fgio_tensor again;
+    fgio_reason why;
     unsigned char header[FGP_NPY_HEADER_MAX];
     size_t length = fgp_npy_header(item->ndim, item->shape, header);
     unsigned char *file = calloc(1, length + (size_t)item->count * 4);
@@ -34,8 +34,8 @@ static void check_written(const fgio_item *item) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    fgio_item item;
-    fgio_why why = {""};
+    fgio_tensor item;
+    fgio_reason why = {""};
     if (fgp_npy_parse(data, size, &item, &why) == 0) {
         check_accepted(&item);
         check_written(&item);

@@ -14,7 +14,7 @@ typedef struct seen {
     size_t pairs, ones;
 } seen;
 
-static int look(void *with, const fgt_sentence *pair, fgio_why *why) {
+static int look(void *with, const fgt_sentence *pair, fgio_reason *why) {
     seen *s = with;
     (void)why;
     if (pair->a.text == NULL || pair->b.text == NULL || (pair->label != 0 && pair->label != 1))
@@ -27,7 +27,7 @@ static int look(void *with, const fgt_sentence *pair, fgio_why *why) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    fgio_why why = {""};
+    fgio_reason why = {""};
     seen lines = {0}, choices = {0};
     int bad = fgt_boolq_read(data, size, look, &lines, &why);
     if (bad ? why.text[0] == '\0' : lines.pairs == 0)

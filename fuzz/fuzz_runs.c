@@ -30,7 +30,7 @@ static void check_accepted(const fgl_runs *runs) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     fgl_runs runs = {0};
-    fgio_why why = {""};
+    fgio_reason why = {""};
     if (fgl_runs_parse(&runs, data, size, &why) == 0)
         check_accepted(&runs);
     else if (strncmp(why.text, "line ", 5) != 0)

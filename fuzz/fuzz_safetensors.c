@@ -15,10 +15,10 @@ enum { DATA_BYTES = 16 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static void check_item(const fgio_item *item) {
-    float *numbers = fgio_item_is_float(item) ? malloc((size_t)item->count * sizeof *numbers + 1) : NULL;
+static void check_item(const fgio_tensor *item) {
+    float *numbers = fgio_tensor_is_float(item) ? malloc((size_t)item->count * sizeof *numbers + 1) : NULL;
     if (numbers != NULL)
-        fgio_item_to_f32(item, numbers);
+        fgio_tensor_to_f32(item, numbers);
     free(numbers);
 }
 
@@ -26,7 +26,7 @@ static void check_item(const fgio_item *item) {
 static void check_written(fgio_safetensors *file) {
     fgio_safetensors again;
     fgio_bytes header;
-    fgio_why why;
+    fgio_reason why;
     size_t bytes = 0;
     for (size_t i = 0; i < file->count; i++) {
         file->item[i].dtype = file->item[i].dtype == FGIO_U8 ? FGIO_U8 : FGIO_F32;
@@ -49,7 +49,7 @@ static void check_written(fgio_safetensors *file) {
 static void check_bytes(const unsigned char *bytes, size_t len) {
     fgio_safetensors file;
     fgp_payload payload;
-    fgio_why why = {""};
+    fgio_reason why = {""};
     if (fgio_safetensors_parse(bytes, len, &file, &why) == 0) {
         for (size_t i = 0; i < file.count; i++)
             check_item(&file.item[i]);

@@ -27,7 +27,7 @@ static void check_row(const fgt_tsv *tsv, const unsigned char *data) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     fgt_tsv tsv;
-    fgio_why why = {""};
+    fgio_reason why = {""};
     int got;
     fgt_tsv_open(&tsv, data, size);
     while ((got = fgt_tsv_next(&tsv, &why)) > 0)

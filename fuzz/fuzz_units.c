@@ -15,15 +15,15 @@
 static uint64_t read_units(const frugi_section *s, const unsigned char *index, uint64_t width,
                            frugi_index_sizer *meter) {
     static uint32_t units[WINDOW];
-    frugi_walk w;
+    frugi_index_reader w;
     uint64_t n = 0, last = 0, broken = 0, limit = 0;
     uint32_t room = width % 7 ? WINDOW : 13, got;
-    frugi_walk_start(&w, s, index);
+    frugi_index_reader_start(&w, s, index);
     while (limit < s->grid.units && limit < (uint64_t)WINDOW * 64) {
         limit += width;
         limit = limit < (uint64_t)WINDOW * 64 ? limit : s->grid.units;
         do {
-            got = frugi_walk_below(&w, limit, units, room);
+            got = frugi_index_read_below(&w, limit, units, room);
             for (uint32_t i = 0; i < got; last = units[i++], n++)
                 broken |= units[i] >= limit || units[i] >= s->grid.units || (n && units[i] <= last);
             frugi_index_sizer_add(meter, units, got);
@@ -79,9 +79,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         return 0;
     made.count = g->rows * g->cols;
     made.kept = made.index == FRUGI_INDEX_CODE_NONE ? g->units : 1 + frugi_get16(data + 48) % g->units;
-    made.entries = made.kept == g->units ? made.count
-                   : frugi_grid_even(g)  ? made.kept * g->h * g->w
-                                         : frugi_get16(data + 56);
+    made.entries = made.kept == g->units      ? made.count
+                   : frugi_grid_is_uniform(g) ? made.kept * g->h * g->w
+                                              : frugi_get16(data + 56);
     made.rice = made.index == FRUGI_INDEX_CODE_RICE ? data[70] % 32u : 0;
     made.key = made.index == FRUGI_INDEX_CODE_SEEDED ? frugi_get64(data + 72) : 0;
     uint64_t least, most;

@@ -11,7 +11,7 @@ enum { LIMIT = 1 << 20 };
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    fgio_why why = {""};
+    fgio_reason why = {""};
     fgio_bytes bytes;
     if (size == 0)
         return 0;

@@ -29,7 +29,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     const uint8_t *zero = size == 0 ? NULL : memchr(data, 0, size);
     size_t len = zero == NULL ? size : (size_t)(zero - data);
     fgt_wordpiece *pieces = NULL;
-    fgio_why why = {""};
+    fgio_reason why = {""};
     if (fgt_wordpiece_create(data, len, &pieces, &why) != 0) {
         if (why.text[0] == '\0')
             abort();

@@ -20,7 +20,7 @@ static void make_printable(char *text) {
             *p = '?';
 }
 
-/** Messages of a thread that are not printed yet; see fgio_say_hold(). */
+/** Messages of a thread that are not printed yet; see fgio_errors_defer(). */
 static _Thread_local struct {
     int on;
     size_t used;
@@ -41,11 +41,11 @@ static void print_now(const char *prefix, const char *line, const char *end) {
     fprintf(stderr, "%s%s%s", prefix, line, end);
 }
 
-void fgio_say_hold(void) {
+void fgio_errors_defer(void) {
     deferred.on = 1;
 }
 
-void fgio_say_release(int print) {
+void fgio_errors_flush(int print) {
     if (print && deferred.used > 0)
         print_now("", deferred.text, "");
     deferred.on = 0;
@@ -54,7 +54,7 @@ void fgio_say_release(int print) {
 
 static _Thread_local int muted;
 
-void fgio_say_mute(int on) {
+void fgio_errors_mute(int on) {
     muted = on;
 }
 
@@ -100,10 +100,10 @@ int fgio_hinted(void) {
     return hinted;
 }
 
-void fgio_hint_words(const char *word, const char *const *words) {
+void fgio_hint_choices(const char *word, const char *const *words) {
     char list[900] = "";
     size_t used = 0;
-    const char *nearest = fgio_nearest(word, words);
+    const char *nearest = fgio_nearest_word(word, words);
     for (size_t i = 0; words[i] != NULL && used < sizeof list; i++)
         if (i == 0 || strcmp(words[i], words[i - 1]) != 0)
             used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i > 0 ? ", " : "", words[i]);
@@ -165,7 +165,7 @@ void fgio_print_wrapped(const char *text, int left, int right) {
     putchar('\n');
 }
 
-const char *fgio_nearest(const char *word, const char *const *words) {
+const char *fgio_nearest_word(const char *word, const char *const *words) {
     const char *nearest = NULL;
     size_t length = strlen(word);
     size_t best = length / 2 + 1; /* at least half of the letters must match */
@@ -181,7 +181,7 @@ const char *fgio_nearest(const char *word, const char *const *words) {
     return nearest;
 }
 
-int fgio_because(fgio_why *why, const char *format, ...) {
+int fgio_fail(fgio_reason *why, const char *format, ...) {
     va_list list;
     va_start(list, format);
     vsnprintf(why->text, sizeof why->text, format, list);

@@ -25,7 +25,7 @@ void fgio_hint(const char *format, ...) FGIO_PRINTF(1, 2);
 
 /** A hint for a word that is not in a NULL-terminated list: the nearest entry, if any is near, and all entries.
  * Adjacent equal entries are listed once. */
-void fgio_hint_words(const char *word, const char *const *words);
+void fgio_hint_choices(const char *word, const char *const *words);
 
 /** Whether the last error was followed by a hint; 1 if there was no error. */
 int fgio_hinted(void);
@@ -34,11 +34,11 @@ int fgio_hinted(void);
  * Buffer the errors and hints of the calling thread until the second call, which prints or drops them. When all workers
  * fail for the same reason, only one prints. The buffer has 4096 bytes; messages that do not fit are dropped.
  */
-void fgio_say_hold(void);
-void fgio_say_release(int print);
+void fgio_errors_defer(void);
+void fgio_errors_flush(int print);
 
 /** While on, drop the errors and hints of the calling thread: for probing files that may be unreadable. */
-void fgio_say_mute(int on);
+void fgio_errors_mute(int on);
 
 /** Print "frugrad: what: frug_last_error()" on stderr. Returns FGIO_EXIT_USAGE if the library rejected a config string,
  * FGIO_EXIT_FAIL otherwise. */
@@ -58,14 +58,14 @@ void fgio_print_wrapped(const char *text, int left, int right);
 
 /** The nearest entry of a NULL-terminated list by edit distance, or an entry that the word abbreviates; NULL if none is
  * near. */
-const char *fgio_nearest(const char *word, const char *const *words);
+const char *fgio_nearest_word(const char *word, const char *const *words);
 
 /** Why a parser rejected its input; one phrase without a full stop. */
-typedef struct fgio_why {
+typedef struct fgio_reason {
     char text[256];
-} fgio_why;
+} fgio_reason;
 
 /** Record the reason, and return -1. */
-int fgio_because(fgio_why *why, const char *format, ...) FGIO_PRINTF(2, 3);
+int fgio_fail(fgio_reason *why, const char *format, ...) FGIO_PRINTF(2, 3);
 
 #endif

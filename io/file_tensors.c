@@ -23,11 +23,11 @@ size_t fgio_dtype_size(fgio_dtype dtype) {
     }
 }
 
-int fgio_item_is_float(const fgio_item *item) {
+int fgio_tensor_is_float(const fgio_tensor *item) {
     return item->dtype == FGIO_F32 || item->dtype == FGIO_F64 || item->dtype == FGIO_F16 || item->dtype == FGIO_BF16;
 }
 
-int fgio_item_count(fgio_item *item, fgio_why *why) {
+int fgio_tensor_set_count(fgio_tensor *item, fgio_reason *why) {
     const uint64_t most = UINT64_C(1) << 48; /* the layout's limit; times 8 bytes still fits 64 bits */
     uint64_t count = 1;
     for (uint32_t d = 0; d < item->ndim; d++)
@@ -35,7 +35,7 @@ int fgio_item_count(fgio_item *item, fgio_why *why) {
             count = 0;
     for (uint32_t d = 0; d < item->ndim && count != 0; d++) {
         if (item->shape[d] > most / count)
-            return fgio_because(why, "the shape has more than 2^48 elements");
+            return fgio_fail(why, "the shape has more than 2^48 elements");
         count *= item->shape[d];
     }
     item->count = count;
@@ -89,7 +89,7 @@ static float load_float(const unsigned char *src, fgio_dtype dtype, int big_endi
 }
 
 /* Read the source in order (Fortran: first index fastest) and update the destination index incrementally. */
-static void transpose_to_f32(const fgio_item *item, float *dst) {
+static void transpose_to_f32(const fgio_tensor *item, float *dst) {
     uint64_t index[FRUG_MAX_DIMS] = {0}, stride[FRUG_MAX_DIMS] = {0};
     uint64_t step = 1, to = 0;
     size_t size = fgio_dtype_size(item->dtype);
@@ -107,7 +107,7 @@ static void transpose_to_f32(const fgio_item *item, float *dst) {
     }
 }
 
-void fgio_item_to_f32(const fgio_item *item, float *dst) {
+void fgio_tensor_to_f32(const fgio_tensor *item, float *dst) {
     size_t size = fgio_dtype_size(item->dtype);
     if (item->fortran && item->ndim > 1) {
         transpose_to_f32(item, dst);

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/** Element types. FGIO_U8 and FGIO_OTHER* have a size only; fgio_item_to_f32() does not convert them. */
+/** Element types. FGIO_U8 and FGIO_OTHER* have a size only; fgio_tensor_to_f32() does not convert them. */
 typedef enum fgio_dtype {
     FGIO_F32,
     FGIO_F64,
@@ -21,7 +21,7 @@ typedef enum fgio_dtype {
     FGIO_OTHER64
 } fgio_dtype;
 
-typedef struct fgio_item {
+typedef struct fgio_tensor {
     char *name; /* owned */
     fgio_dtype dtype;
     int big_endian;
@@ -31,21 +31,21 @@ typedef struct fgio_item {
     uint64_t count;                /* product of the shape */
     const unsigned char *data;     /* count elements inside the file's bytes; NULL if only the header was read */
     uint64_t place;                /* safetensors: offset of the data in the file, in bytes */
-} fgio_item;
+} fgio_tensor;
 
 /** Bytes of one element. */
 size_t fgio_dtype_size(fgio_dtype dtype);
 
 /** Set item->count from its shape. Returns 0, or -1 for more than 2^48 elements. */
-int fgio_item_count(fgio_item *item, fgio_why *why);
+int fgio_tensor_set_count(fgio_tensor *item, fgio_reason *why);
 
 /** Write a shape as "[64, 3, 3, 3]" into a buffer, and return it. */
 const char *fgio_shape_text(uint32_t ndim, const uint64_t *shape, char *dst, size_t cap);
 
 /** Whether the elements can be converted to f32: F32, F64, F16 and BF16. */
-int fgio_item_is_float(const fgio_item *item);
+int fgio_tensor_is_float(const fgio_tensor *item);
 
 /** Convert to row-major f32; dst has item->count elements. The item must be float. */
-void fgio_item_to_f32(const fgio_item *item, float *dst);
+void fgio_tensor_to_f32(const fgio_tensor *item, float *dst);
 
 #endif

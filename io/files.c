@@ -38,7 +38,7 @@ static void remove_temporaries(int signal_number) {
     raise(signal_number); /* end with the signal, as the sender expects */
 }
 
-void fgio_files_start(void) {
+void fgio_files_init(void) {
     static const int end_signals[] = {SIGINT, SIGTERM, SIGHUP};
     struct sigaction old;
     struct sigaction action = {.sa_handler = remove_temporaries};
@@ -64,11 +64,11 @@ const char *fgio_input_name(const char *path) {
 }
 
 /* Read to the end of fd into a buffer that starts with room for the expected size. */
-static int read_bytes(int fd, const char *name, size_t expected, fgio_meter *meter, fgio_bytes *bytes) {
+static int read_bytes(int fd, const char *name, size_t expected, fgio_progress *meter, fgio_bytes *bytes) {
     size_t cap = expected + 1, len = 0; /* one more byte, so that end of file is seen without growing */
     unsigned char *data = malloc(cap);
     while (data != NULL) {
-        fgio_meter_at(meter, len);
+        fgio_progress_update(meter, len);
         ssize_t got = read(fd, data + len, cap - len < CHUNK ? cap - len : CHUNK);
         if (got == 0) {
             *bytes = (fgio_bytes){data, len};
@@ -94,9 +94,10 @@ static int read_bytes(int fd, const char *name, size_t expected, fgio_meter *met
 
 static int read_all(int fd, const char *name, size_t expected, fgio_bytes *bytes) {
     int known = expected != FIRST_READ;
-    fgio_meter *meter = known && expected < LARGE ? NULL : fgio_meter_begin(known ? expected : 0, "reading %s", name);
+    fgio_progress *meter =
+        known && expected < LARGE ? NULL : fgio_progress_begin(known ? expected : 0, "reading %s", name);
     int code = read_bytes(fd, name, expected, meter, bytes);
-    fgio_meter_end(meter);
+    fgio_progress_end(meter);
     return code;
 }
 
@@ -150,7 +151,7 @@ static int open_temporary(fgio_writer *writer, mode_t mode) {
         return fgio_error("%s: cannot write: %s", writer->path, strerror(cause));
     }
     writer->tmp = slot_path[slot];
-    flock(writer->fd, LOCK_EX | LOCK_NB); /* released when the process ends: see fgio_folder_clean() */
+    flock(writer->fd, LOCK_EX | LOCK_NB); /* released when the process ends: see fgio_directory_clean() */
     fchmod(writer->fd, mode);             /* mkstemp makes private files */
     return FGIO_EXIT_OK;
 }
@@ -297,7 +298,7 @@ int fgio_file_write(const char *path, const void *data, size_t len) {
     return code;
 }
 
-int fgio_folder_make(const char *path) {
+int fgio_directory_make(const char *path) {
     struct stat st;
     char *part = strdup(path);
     if (part == NULL)
@@ -332,7 +333,7 @@ static int is_abandoned(int folder, const char *name) {
     return unlocked;
 }
 
-void fgio_folder_clean(const char *path) {
+void fgio_directory_clean(const char *path) {
     const size_t prefix = sizeof TEMPORARY_PREFIX - 1, random_letters = 6;
     DIR *folder = opendir(path);
     if (folder == NULL)

@@ -18,7 +18,7 @@ void fgio_bytes_free(fgio_bytes *bytes);
 
 /** Install signal handlers: failing writes return errors instead of killing the program, interrupts remove temporary
  * files. Call once, first. */
-void fgio_files_start(void);
+void fgio_files_init(void);
 
 /** The name of an input in messages: its path, or "standard input". */
 const char *fgio_input_name(const char *path);
@@ -67,9 +67,9 @@ void fgio_writer_abort(fgio_writer *writer);
 int fgio_file_write(const char *path, const void *data, size_t len);
 
 /** Create a directory and its parents, where they do not exist. */
-int fgio_folder_make(const char *path);
+int fgio_directory_make(const char *path);
 
 /** Remove temporary files of killed processes from a directory; those in use stay. */
-void fgio_folder_clean(const char *path);
+void fgio_directory_clean(const char *path);
 
 #endif

@@ -25,7 +25,7 @@
 
 enum { MAX_METERS = 8 };
 
-struct fgio_meter {
+struct fgio_progress {
     bool used;
     char what[200];
     uint64_t total, order; /* order: the highest was begun last */
@@ -39,7 +39,7 @@ static struct {
     pthread_cond_t wake;
     pthread_t thread;
     bool off, shown;
-    fgio_meter meter[MAX_METERS];
+    fgio_progress meter[MAX_METERS];
     uint64_t begun;
     size_t active;
     double start, last; /* start of the first active meter; time of the last output */
@@ -56,7 +56,7 @@ static double start_delay(void) {
     return end != text && *end == '\0' && seconds >= 0 ? seconds : -1;
 }
 
-static void format_progress(const fgio_meter *m, double t, char *dst, size_t cap) {
+static void format_progress(const fgio_progress *m, double t, char *dst, size_t cap) {
     char clock[32], left[48] = "";
     double share = m->total > 0 ? (double)atomic_load(&m->done) / (double)m->total : 0;
     share = share > 1 ? 1 : share;
@@ -73,8 +73,8 @@ static void format_progress(const fgio_meter *m, double t, char *dst, size_t cap
     snprintf(dst, cap, "%s: %d %% in %s%s", m->what, (int)(100 * share), clock, left);
 }
 
-static const fgio_meter *newest_meter(void) {
-    const fgio_meter *found = NULL;
+static const fgio_progress *newest_meter(void) {
+    const fgio_progress *found = NULL;
     for (size_t i = 0; i < MAX_METERS; i++)
         if (all.meter[i].used && (found == NULL || all.meter[i].order > found->order))
             found = &all.meter[i];
@@ -83,7 +83,7 @@ static const fgio_meter *newest_meter(void) {
 
 static void show_newest(double t) {
     char line[400];
-    const fgio_meter *m = newest_meter();
+    const fgio_progress *m = newest_meter();
     if (m == NULL)
         return;
     format_progress(m, t, line, sizeof line);
@@ -128,14 +128,14 @@ static bool start_thread(void) {
     return cause == 0;
 }
 
-static fgio_meter *free_meter(void) {
+static fgio_progress *free_meter(void) {
     for (size_t i = 0; i < MAX_METERS; i++)
         if (!all.meter[i].used)
             return &all.meter[i];
     return NULL;
 }
 
-fgio_meter *fgio_meter_begin(uint64_t total, const char *format, ...) {
+fgio_progress *fgio_progress_begin(uint64_t total, const char *format, ...) {
     char what[sizeof all.meter[0].what];
     va_list list;
     va_start(list, format);
@@ -143,7 +143,7 @@ fgio_meter *fgio_meter_begin(uint64_t total, const char *format, ...) {
     va_end(list);
     pthread_mutex_lock(&all.begin_end_lock);
     pthread_mutex_lock(&all.lock);
-    fgio_meter *m = all.off || start_delay() < 0 ? NULL : free_meter();
+    fgio_progress *m = all.off || start_delay() < 0 ? NULL : free_meter();
     if (m != NULL && all.active == 0) {
         all.start = frugi_clock();
         all.shown = false;
@@ -165,12 +165,12 @@ fgio_meter *fgio_meter_begin(uint64_t total, const char *format, ...) {
     return m;
 }
 
-void fgio_meter_at(fgio_meter *m, uint64_t done) {
+void fgio_progress_update(fgio_progress *m, uint64_t done) {
     if (m != NULL)
         atomic_store_explicit(&m->done, done, memory_order_relaxed);
 }
 
-void fgio_meter_end(fgio_meter *m) {
+void fgio_progress_end(fgio_progress *m) {
     if (m == NULL)
         return;
     pthread_mutex_lock(&all.begin_end_lock);

@@ -11,7 +11,7 @@
 #include "io/error.h"
 
 /** One piece of work. Several may be active; the one begun last is shown. */
-typedef struct fgio_meter fgio_meter;
+typedef struct fgio_progress fgio_progress;
 
 /**
  * Begin.
@@ -21,13 +21,13 @@ typedef struct fgio_meter fgio_meter;
  *
  * Returns NULL if nothing will be shown; the functions below accept that. Any thread.
  */
-fgio_meter *fgio_meter_begin(uint64_t total, const char *format, ...) FGIO_PRINTF(2, 3);
+fgio_progress *fgio_progress_begin(uint64_t total, const char *format, ...) FGIO_PRINTF(2, 3);
 
 /** Set the amount done. Any thread, but one at a time. */
-void fgio_meter_at(fgio_meter *meter, uint64_t done);
+void fgio_progress_update(fgio_progress *meter, uint64_t done);
 
 /** The work has ended: clear the line. */
-void fgio_meter_end(fgio_meter *meter);
+void fgio_progress_end(fgio_progress *meter);
 
 /** Show nothing from now on: for --quiet, and for all ranks of an MPI job but 0. */
 void fgio_progress_disable(void);

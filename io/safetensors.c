@@ -34,7 +34,7 @@ enum { DTYPE_NAMES = sizeof dtype_names / sizeof *dtype_names };
 
 /* A tensor while parsing, with its data_offsets. */
 typedef struct located_item {
-    fgio_item item;
+    fgio_tensor item;
     uint64_t begin, end;
 } located_item;
 
@@ -49,70 +49,70 @@ int fgio_safetensors_is(const unsigned char *bytes, size_t len) {
     return len > LENGTH_BYTES && bytes[LENGTH_BYTES] == '{' && header_length(bytes) <= HEADER_MAX;
 }
 
-static int read_dtype(const json_t *entry, const char *name, fgio_item *item, fgio_why *why) {
+static int read_dtype(const json_t *entry, const char *name, fgio_tensor *item, fgio_reason *why) {
     const char *word = json_string_value(json_object_get(entry, "dtype"));
     if (word == NULL)
-        return fgio_because(why, "tensor '%.80s' has no dtype", name);
+        return fgio_fail(why, "tensor '%.80s' has no dtype", name);
     for (int i = 0; i < DTYPE_NAMES; i++) {
         if (strcmp(word, dtype_names[i].word) == 0) {
             item->dtype = dtype_names[i].dtype;
             return 0;
         }
     }
-    return fgio_because(why, "tensor '%.80s' has the unknown dtype '%.40s'", name, word);
+    return fgio_fail(why, "tensor '%.80s' has the unknown dtype '%.40s'", name, word);
 }
 
-static int read_shape(const json_t *entry, const char *name, fgio_item *item, fgio_why *why) {
+static int read_shape(const json_t *entry, const char *name, fgio_tensor *item, fgio_reason *why) {
     const json_t *shape = json_object_get(entry, "shape");
     if (!json_is_array(shape))
-        return fgio_because(why, "tensor '%.80s' has no shape", name);
+        return fgio_fail(why, "tensor '%.80s' has no shape", name);
     if (json_array_size(shape) > FRUG_MAX_DIMS)
-        return fgio_because(why, "tensor '%.80s' has more than %d dimensions", name, FRUG_MAX_DIMS);
+        return fgio_fail(why, "tensor '%.80s' has more than %d dimensions", name, FRUG_MAX_DIMS);
     item->ndim = (uint32_t)json_array_size(shape);
     for (uint32_t d = 0; d < item->ndim; d++) {
         const json_t *extent = json_array_get(shape, d);
         if (!json_is_integer(extent) || json_integer_value(extent) < 0)
-            return fgio_because(why, "tensor '%.80s' has a bad shape", name);
+            return fgio_fail(why, "tensor '%.80s' has a bad shape", name);
         item->shape[d] = (uint64_t)json_integer_value(extent);
     }
-    return fgio_item_count(item, why);
+    return fgio_tensor_set_count(item, why);
 }
 
-static int read_offsets(const json_t *entry, const char *name, located_item *located, fgio_why *why) {
+static int read_offsets(const json_t *entry, const char *name, located_item *located, fgio_reason *why) {
     const json_t *offsets = json_object_get(entry, "data_offsets");
     const json_t *begin = json_array_get(offsets, 0), *end = json_array_get(offsets, 1);
     if (json_array_size(offsets) != 2 || !json_is_integer(begin) || !json_is_integer(end) ||
         json_integer_value(begin) < 0 || json_integer_value(end) < json_integer_value(begin))
-        return fgio_because(why, "tensor '%.80s' has bad data_offsets", name);
+        return fgio_fail(why, "tensor '%.80s' has bad data_offsets", name);
     located->begin = (uint64_t)json_integer_value(begin);
     located->end = (uint64_t)json_integer_value(end);
     uint64_t need = located->item.count * fgio_dtype_size(located->item.dtype);
     if (located->end - located->begin != need)
-        return fgio_because(why, "tensor '%.80s' needs %" PRIu64 " bytes but is given %" PRIu64, name, need,
-                            located->end - located->begin);
+        return fgio_fail(why, "tensor '%.80s' needs %" PRIu64 " bytes but is given %" PRIu64, name, need,
+                         located->end - located->begin);
     return 0;
 }
 
-static int read_entry(const json_t *entry, const char *name, located_item *located, fgio_why *why) {
+static int read_entry(const json_t *entry, const char *name, located_item *located, fgio_reason *why) {
     if (!json_is_object(entry))
-        return fgio_because(why, "tensor '%.80s' is not described by an object", name);
+        return fgio_fail(why, "tensor '%.80s' is not described by an object", name);
     if (json_object_size(entry) != 3)
-        return fgio_because(why, "tensor '%.80s' has keys beside dtype, shape and data_offsets", name);
+        return fgio_fail(why, "tensor '%.80s' has keys beside dtype, shape and data_offsets", name);
     if (read_dtype(entry, name, &located->item, why) != 0 || read_shape(entry, name, &located->item, why) != 0 ||
         read_offsets(entry, name, located, why) != 0)
         return -1;
     located->item.name = strdup(name);
-    return located->item.name == NULL ? fgio_because(why, "not enough memory") : 0;
+    return located->item.name == NULL ? fgio_fail(why, "not enough memory") : 0;
 }
 
-static int read_metadata(json_t *entry, fgio_safetensors *file, fgio_why *why) {
+static int read_metadata(json_t *entry, fgio_safetensors *file, fgio_reason *why) {
     const char *key;
     json_t *value;
     if (!json_is_object(entry))
-        return fgio_because(why, METADATA_KEY " is not an object");
+        return fgio_fail(why, METADATA_KEY " is not an object");
     json_object_foreach(entry, key, value) {
         if (!json_is_string(value))
-            return fgio_because(why, METADATA_KEY " holds '%.80s', which is not a string", key);
+            return fgio_fail(why, METADATA_KEY " holds '%.80s', which is not a string", key);
     }
     file->metadata = json_incref(entry);
     return 0;
@@ -129,26 +129,26 @@ static int compare_offsets(const void *a, const void *b) {
 
 /* Sort the tensors by offset and check that they cover the data, which begins at `first` of the file and has len bytes.
  */
-static int check_offsets(located_item *located, size_t count, uint64_t first, uint64_t len, fgio_why *why) {
+static int check_offsets(located_item *located, size_t count, uint64_t first, uint64_t len, fgio_reason *why) {
     uint64_t at = 0;
     if (count > 1)
         qsort(located, count, sizeof *located, compare_offsets);
     for (size_t i = 0; i < count; i++) {
         if (located[i].begin != at)
-            return fgio_because(why, "the data of tensor '%.80s' %s", located[i].item.name,
-                                located[i].begin < at ? "overlaps another's" : "leaves a hole before it");
+            return fgio_fail(why, "the data of tensor '%.80s' %s", located[i].item.name,
+                             located[i].begin < at ? "overlaps another's" : "leaves a hole before it");
         if (located[i].end > len)
-            return fgio_because(why, "the data of tensor '%.80s' ends outside the file", located[i].item.name);
+            return fgio_fail(why, "the data of tensor '%.80s' ends outside the file", located[i].item.name);
         located[i].item.place = first + at;
         at = located[i].end;
     }
     if (at != len)
-        return fgio_because(why, "%" PRIu64 " bytes at the end belong to no tensor", len - at);
+        return fgio_fail(why, "%" PRIu64 " bytes at the end belong to no tensor", len - at);
     return 0;
 }
 
 /* Fill located[] from the header's entries; *count: entries whose names have to be freed. */
-static int read_entries(json_t *root, located_item *located, size_t *count, fgio_safetensors *file, fgio_why *why) {
+static int read_entries(json_t *root, located_item *located, size_t *count, fgio_safetensors *file, fgio_reason *why) {
     const char *name;
     json_t *entry;
     json_object_foreach(root, name, entry) {
@@ -164,21 +164,21 @@ static int read_entries(json_t *root, located_item *located, size_t *count, fgio
     return 0;
 }
 
-static int store_items(const located_item *located, size_t count, fgio_safetensors *file, fgio_why *why) {
+static int store_items(const located_item *located, size_t count, fgio_safetensors *file, fgio_reason *why) {
     file->item = calloc(count + 1, sizeof *file->item);
     if (file->item == NULL)
-        return fgio_because(why, "not enough memory");
+        return fgio_fail(why, "not enough memory");
     for (size_t i = 0; i < count; i++)
         file->item[i] = located[i].item;
     file->count = count;
     return 0;
 }
 
-static int read_root(json_t *root, uint64_t first, uint64_t len, fgio_safetensors *file, fgio_why *why) {
+static int read_root(json_t *root, uint64_t first, uint64_t len, fgio_safetensors *file, fgio_reason *why) {
     size_t count = 0;
     located_item *located = calloc(json_object_size(root) + 1, sizeof *located);
     if (located == NULL)
-        return fgio_because(why, "not enough memory");
+        return fgio_fail(why, "not enough memory");
     int code = read_entries(root, located, &count, file, why);
     if (code == 0)
         code = check_offsets(located, count, first, len, why);
@@ -190,40 +190,40 @@ static int read_root(json_t *root, uint64_t first, uint64_t len, fgio_safetensor
     return code;
 }
 
-uint64_t fgio_safetensors_head_bytes(const unsigned char *bytes, size_t len, uint64_t file_len, fgio_why *why) {
+uint64_t fgio_safetensors_head_bytes(const unsigned char *bytes, size_t len, uint64_t file_len, fgio_reason *why) {
     if (len < LENGTH_BYTES || file_len < LENGTH_BYTES) {
-        fgio_because(why, "is too short for a safetensors file");
+        fgio_fail(why, "is too short for a safetensors file");
         return 0;
     }
     uint64_t header = header_length(bytes);
     if (header > HEADER_MAX) {
-        fgio_because(why,
-                     "is not a safetensors file: its first 8 bytes would make a header of %" PRIu64
-                     " bytes, and the limit is 100 MB",
-                     header);
+        fgio_fail(why,
+                  "is not a safetensors file: its first 8 bytes would make a header of %" PRIu64
+                  " bytes, and the limit is 100 MB",
+                  header);
         return 0;
     }
     if (header > file_len - LENGTH_BYTES) {
-        fgio_because(why, "ends inside the safetensors header");
+        fgio_fail(why, "ends inside the safetensors header");
         return 0;
     }
     return LENGTH_BYTES + header;
 }
 
 int fgio_safetensors_parse_head(const unsigned char *bytes, size_t len, uint64_t file_len, fgio_safetensors *file,
-                                fgio_why *why) {
+                                fgio_reason *why) {
     json_error_t error;
     fgio_safetensors parsed = {NULL, 0, NULL};
     uint64_t head = fgio_safetensors_head_bytes(bytes, len, file_len, why);
     if (head == 0)
         return -1;
     if (head > len)
-        return fgio_because(why, "ends inside the safetensors header");
+        return fgio_fail(why, "ends inside the safetensors header");
     json_t *root =
         json_loadb((const char *)bytes + LENGTH_BYTES, (size_t)head - LENGTH_BYTES, JSON_REJECT_DUPLICATES, &error);
     if (root == NULL)
-        return fgio_because(why, "safetensors header: %s", error.text);
-    int code = !json_is_object(root) ? fgio_because(why, "the safetensors header is not a JSON object")
+        return fgio_fail(why, "safetensors header: %s", error.text);
+    int code = !json_is_object(root) ? fgio_fail(why, "the safetensors header is not a JSON object")
                                      : read_root(root, head, file_len - head, &parsed, why);
     json_decref(root);
     if (code != 0)
@@ -233,7 +233,7 @@ int fgio_safetensors_parse_head(const unsigned char *bytes, size_t len, uint64_t
     return code;
 }
 
-int fgio_safetensors_parse(const unsigned char *bytes, size_t len, fgio_safetensors *file, fgio_why *why) {
+int fgio_safetensors_parse(const unsigned char *bytes, size_t len, fgio_safetensors *file, fgio_reason *why) {
     if (fgio_safetensors_parse_head(bytes, len, len, file, why) != 0)
         return -1;
     for (size_t i = 0; i < file->count; i++)
@@ -249,14 +249,14 @@ void fgio_safetensors_free(fgio_safetensors *file) {
     *file = (fgio_safetensors){NULL, 0, NULL};
 }
 
-const fgio_item *fgio_safetensors_find(const fgio_safetensors *file, const char *name) {
+const fgio_tensor *fgio_safetensors_find(const fgio_safetensors *file, const char *name) {
     for (size_t i = 0; i < file->count; i++)
         if (strcmp(file->item[i].name, name) == 0)
             return &file->item[i];
     return NULL;
 }
 
-static json_t *entry_json(const fgio_item *item, uint64_t begin, uint64_t end) {
+static json_t *entry_json(const fgio_tensor *item, uint64_t begin, uint64_t end) {
     const char *word = NULL;
     for (int i = 0; i < DTYPE_NAMES && word == NULL; i++)
         if (dtype_names[i].dtype == item->dtype)
@@ -269,13 +269,13 @@ static json_t *entry_json(const fgio_item *item, uint64_t begin, uint64_t end) {
 }
 
 /* The JSON text after its length, padded with spaces to a multiple of eight. */
-static int frame_header(const char *text, fgio_bytes *header, fgio_why *why) {
+static int frame_header(const char *text, fgio_bytes *header, fgio_reason *why) {
     size_t length = strlen(text), padded = (length + 7) / 8 * 8;
     if (padded > HEADER_MAX)
-        return fgio_because(why, "the safetensors header would be larger than 100 MB");
+        return fgio_fail(why, "the safetensors header would be larger than 100 MB");
     unsigned char *data = malloc(LENGTH_BYTES + padded);
     if (data == NULL)
-        return fgio_because(why, "not enough memory");
+        return fgio_fail(why, "not enough memory");
     for (unsigned i = 0; i < LENGTH_BYTES; i++)
         data[i] = (unsigned char)((uint64_t)padded >> 8 * i);
     memcpy(data + LENGTH_BYTES, text, length);
@@ -284,7 +284,8 @@ static int frame_header(const char *text, fgio_bytes *header, fgio_why *why) {
     return 0;
 }
 
-int fgio_safetensors_header(const fgio_item *item, size_t count, json_t *metadata, fgio_bytes *header, fgio_why *why) {
+int fgio_safetensors_header(const fgio_tensor *item, size_t count, json_t *metadata, fgio_bytes *header,
+                            fgio_reason *why) {
     json_t *root = json_object();
     uint64_t at = 0;
     int bad = metadata != NULL && json_object_set(root, METADATA_KEY, metadata) != 0;
@@ -295,7 +296,7 @@ int fgio_safetensors_header(const fgio_item *item, size_t count, json_t *metadat
     }
     char *text = bad ? NULL : json_dumps(root, JSON_COMPACT);
     json_decref(root);
-    int code = text == NULL ? fgio_because(why, "a tensor name is not UTF-8, or memory ran out")
+    int code = text == NULL ? fgio_fail(why, "a tensor name is not UTF-8, or memory ran out")
                             : frame_header(text, header, why);
     free(text);
     return code;

@@ -34,7 +34,7 @@ int fgio_tensor_file_read(const fgio_tensor_file *file, uint64_t offset, void *d
 
 static int read_header(fgio_tensor_file *file) {
     unsigned char length[FGIO_SAFETENSORS_LENGTH] = {0};
-    fgio_why why;
+    fgio_reason why;
     size_t known = file->len < sizeof length ? (size_t)file->len : sizeof length;
     int code = fgio_tensor_file_read(file, 0, length, known);
     if (code != FGIO_EXIT_OK)
@@ -87,16 +87,16 @@ void fgio_tensor_file_close(fgio_tensor_file *file) {
     *file = (fgio_tensor_file)FGIO_TENSOR_FILE_CLOSED;
 }
 
-int fgio_tensor_file_floats(const fgio_tensor_file *file, const fgio_item *item, float *dst) {
+int fgio_tensor_file_read_f32(const fgio_tensor_file *file, const fgio_tensor *item, float *dst) {
     unsigned char bytes[CHUNK];
     size_t size = fgio_dtype_size(item->dtype);
     for (uint64_t at = 0; at < item->count;) {
         uint64_t some = item->count - at < CHUNK / size ? item->count - at : CHUNK / size;
-        fgio_item chunk = {.dtype = item->dtype, .ndim = 1, .shape = {some}, .count = some, .data = bytes};
+        fgio_tensor chunk = {.dtype = item->dtype, .ndim = 1, .shape = {some}, .count = some, .data = bytes};
         int code = fgio_tensor_file_read(file, item->place + at * size, bytes, (size_t)some * size);
         if (code != FGIO_EXIT_OK)
             return code;
-        fgio_item_to_f32(&chunk, dst + at);
+        fgio_tensor_to_f32(&chunk, dst + at);
         at += some;
     }
     return FGIO_EXIT_OK;

@@ -31,6 +31,6 @@ void fgio_tensor_file_close(fgio_tensor_file *file);
 int fgio_tensor_file_read(const fgio_tensor_file *file, uint64_t offset, void *dst, size_t bytes);
 
 /** Read a whole tensor of floats as f32; dst has item->count elements. */
-int fgio_tensor_file_floats(const fgio_tensor_file *file, const fgio_item *item, float *dst);
+int fgio_tensor_file_read_f32(const fgio_tensor_file *file, const fgio_tensor *item, float *dst);
 
 #endif

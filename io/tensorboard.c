@@ -150,7 +150,7 @@ static int put_file_header(fgio_tensorboard *events, uint64_t step) {
 }
 
 int fgio_tensorboard_open(const char *directory, uint64_t step, fgio_tensorboard **events) {
-    int code = fgio_folder_make(directory);
+    int code = fgio_directory_make(directory);
     if (code != FGIO_EXIT_OK)
         return code;
     fgio_tensorboard *made = calloc(1, sizeof *made);

@@ -20,7 +20,7 @@ static const uint64_t dictionary_max = UINT64_C(256) << 20;
 
 /* The output buffer. */
 typedef struct sink {
-    fgio_why *why;
+    fgio_reason *why;
     unsigned char *data;
     size_t len, cap;
     uint64_t limit;
@@ -29,8 +29,8 @@ typedef struct sink {
 /* Grow the buffer if it is full. One byte above the limit is allowed, to distinguish too much from exactly enough. */
 static int grow_sink(sink *to) {
     if (to->len > to->limit)
-        return fgio_because(to->why, "unpacks to more than %llu bytes, the most that is allowed here",
-                            (unsigned long long)to->limit);
+        return fgio_fail(to->why, "unpacks to more than %llu bytes, the most that is allowed here",
+                         (unsigned long long)to->limit);
     if (to->len < to->cap)
         return 0;
     uint64_t most = to->limit < SIZE_MAX ? to->limit + 1 : SIZE_MAX;
@@ -38,7 +38,7 @@ static int grow_sink(sink *to) {
     size_t cap = (size_t)(wanted < most ? wanted : most);
     unsigned char *grown = realloc(to->data, cap);
     if (grown == NULL)
-        return fgio_because(to->why, "not enough memory to unpack it (over %zu bytes)", to->len);
+        return fgio_fail(to->why, "not enough memory to unpack it (over %zu bytes)", to->len);
     to->data = grown;
     to->cap = cap;
     return 0;
@@ -46,10 +46,10 @@ static int grow_sink(sink *to) {
 
 static int gzip_error(const sink *to, const z_stream *z, size_t offset, int code) {
     if (code == Z_MEM_ERROR)
-        return fgio_because(to->why, "not enough memory to unpack it");
+        return fgio_fail(to->why, "not enough memory to unpack it");
     if (code == Z_OK || code == Z_BUF_ERROR)
-        return fgio_because(to->why, "byte %zu: the gzip data ends too early", offset);
-    return fgio_because(to->why, "byte %zu: expected gzip data (%s)", offset, z->msg ? z->msg : "damaged");
+        return fgio_fail(to->why, "byte %zu: the gzip data ends too early", offset);
+    return fgio_fail(to->why, "byte %zu: expected gzip data (%s)", offset, z->msg ? z->msg : "damaged");
 }
 
 /* zlib counts in 32 bits, so the input is passed in chunks. */
@@ -85,7 +85,7 @@ static int run_gzip(z_stream *z, const fgio_bytes *packed, sink *to) {
 static int unpack_gzip(const fgio_bytes *packed, sink *to) {
     z_stream z = {0};
     if (inflateInit2(&z, 15 + 16) != Z_OK)
-        return fgio_because(to->why, "not enough memory to unpack it");
+        return fgio_fail(to->why, "not enough memory to unpack it");
     int code = run_gzip(&z, packed, to);
     inflateEnd(&z);
     return code;
@@ -94,21 +94,21 @@ static int unpack_gzip(const fgio_bytes *packed, sink *to) {
 static int xz_error(const sink *to, const fgio_bytes *packed, const lzma_stream *z, lzma_ret code) {
     size_t offset = packed->len - z->avail_in;
     switch (code) {
-    case LZMA_MEM_ERROR: return fgio_because(to->why, "not enough memory to unpack it");
+    case LZMA_MEM_ERROR: return fgio_fail(to->why, "not enough memory to unpack it");
     case LZMA_MEMLIMIT_ERROR:
-        return fgio_because(to->why, "byte %zu: its dictionary needs more than %llu bytes of memory", offset,
-                            (unsigned long long)dictionary_max);
-    case LZMA_OPTIONS_ERROR: return fgio_because(to->why, "byte %zu: uses an unknown xz filter", offset);
-    case LZMA_BUF_ERROR: return fgio_because(to->why, "byte %zu: the xz data ends too early", offset);
-    case LZMA_FORMAT_ERROR: return fgio_because(to->why, "byte %zu: expected the start of an xz file", offset);
-    default: return fgio_because(to->why, "byte %zu: expected xz data, found damage", offset);
+        return fgio_fail(to->why, "byte %zu: its dictionary needs more than %llu bytes of memory", offset,
+                         (unsigned long long)dictionary_max);
+    case LZMA_OPTIONS_ERROR: return fgio_fail(to->why, "byte %zu: uses an unknown xz filter", offset);
+    case LZMA_BUF_ERROR: return fgio_fail(to->why, "byte %zu: the xz data ends too early", offset);
+    case LZMA_FORMAT_ERROR: return fgio_fail(to->why, "byte %zu: expected the start of an xz file", offset);
+    default: return fgio_fail(to->why, "byte %zu: expected xz data, found damage", offset);
     }
 }
 
 static int unpack_xz(const fgio_bytes *packed, sink *to) {
     lzma_stream z = LZMA_STREAM_INIT;
     if (lzma_stream_decoder(&z, dictionary_max, LZMA_CONCATENATED) != LZMA_OK)
-        return fgio_because(to->why, "not enough memory to unpack it");
+        return fgio_fail(to->why, "not enough memory to unpack it");
     z.next_in = packed->data;
     z.avail_in = packed->len;
     lzma_ret code = LZMA_OK;
@@ -127,18 +127,18 @@ static int unpack_xz(const fgio_bytes *packed, sink *to) {
 
 static int copy_plain(const fgio_bytes *packed, sink *to) {
     if (packed->len > to->limit)
-        return fgio_because(to->why, "has %zu bytes, more than the %llu that are allowed here", packed->len,
-                            (unsigned long long)to->limit);
+        return fgio_fail(to->why, "has %zu bytes, more than the %llu that are allowed here", packed->len,
+                         (unsigned long long)to->limit);
     to->data = malloc(packed->len + 1);
     if (to->data == NULL)
-        return fgio_because(to->why, "not enough memory");
+        return fgio_fail(to->why, "not enough memory");
     if (packed->len > 0)
         memcpy(to->data, packed->data, packed->len);
     to->len = packed->len;
     return 0;
 }
 
-int fgio_unpack(fgio_packing packing, const fgio_bytes *packed, uint64_t limit, fgio_bytes *bytes, fgio_why *why) {
+int fgio_unpack(fgio_packing packing, const fgio_bytes *packed, uint64_t limit, fgio_bytes *bytes, fgio_reason *why) {
     sink to = {.why = why, .limit = limit};
     int status = packing == FGIO_GZIP ? unpack_gzip(packed, &to)
                  : packing == FGIO_XZ ? unpack_xz(packed, &to)
@@ -161,7 +161,7 @@ fgio_packing fgio_packing_of(const char *path) {
 
 int fgio_unpack_file(const char *path, uint64_t limit, fgio_bytes *bytes) {
     fgio_bytes packed;
-    fgio_why why;
+    fgio_reason why;
     fgio_packing packing = fgio_packing_of(path);
     if (fgio_file_read(path, &packed) != FGIO_EXIT_OK)
         return FGIO_EXIT_FAIL;
@@ -169,9 +169,9 @@ int fgio_unpack_file(const char *path, uint64_t limit, fgio_bytes *bytes) {
         *bytes = packed;
         return FGIO_EXIT_OK;
     }
-    fgio_meter *meter = fgio_meter_begin(0, "unpacking %s", path);
+    fgio_progress *meter = fgio_progress_begin(0, "unpacking %s", path);
     int status = fgio_unpack(packing, &packed, limit, bytes, &why);
-    fgio_meter_end(meter);
+    fgio_progress_end(meter);
     fgio_bytes_free(&packed);
     return status ? fgio_error("%s: %s", path, why.text) : FGIO_EXIT_OK;
 }

@@ -20,7 +20,7 @@ fgio_packing fgio_packing_of(const char *path);
 
 /** Decompress bytes in memory into at most `limit` bytes. Returns 0, or -1 with the reason and the offset in the input.
  */
-int fgio_unpack(fgio_packing packing, const fgio_bytes *packed, uint64_t limit, fgio_bytes *bytes, fgio_why *why);
+int fgio_unpack(fgio_packing packing, const fgio_bytes *packed, uint64_t limit, fgio_bytes *bytes, fgio_reason *why);
 
 /** Read a file and decompress it. Returns an exit code, after an error message on stderr. */
 int fgio_unpack_file(const char *path, uint64_t limit, fgio_bytes *bytes);

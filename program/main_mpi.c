@@ -44,19 +44,19 @@ int main(int argc, char **argv) {
     int code = FGIO_EXIT_OK;
     if (frug_comm_rank(comm) != 0 && !freopen("/dev/null", "w", stdout))
         code = fgio_error("cannot open /dev/null");
-    fgt_team_join(comm);
+    fgt_group_join(comm);
     if (frug_comm_rank(comm) != 0) {
         fgio_progress_disable();
-        fgio_say_hold(); /* an invalid command line is invalid on all ranks: rank 0 prints the error */
+        fgio_errors_defer(); /* an invalid command line is invalid on all ranks: rank 0 prints the error */
     }
     if (code == FGIO_EXIT_OK)
         code = fgp_program(argc, argv);
     if (code != FGIO_EXIT_OK && code != FGP_EXIT_STOPPED) {
         int all = wait_for_others();
-        fgio_say_release(!all || code != FGIO_EXIT_USAGE);
+        fgio_errors_flush(!all || code != FGIO_EXIT_USAGE);
         MPI_Abort(MPI_COMM_WORLD, code); /* other ranks may wait for this one, and messages may be in flight */
     }
-    fgio_say_release(1);
+    fgio_errors_flush(1);
     frug_comm_destroy(comm);
     MPI_Finalize();
     return code;

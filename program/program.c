@@ -44,7 +44,7 @@ static int run_command_line(int argc, char **argv) {
 }
 
 int fgp_program(int argc, char **argv) {
-    fgio_files_start();
+    fgio_files_init();
     int code = run_command_line(argc, argv);
     errno = 0;
     if ((fflush(stdout) != 0 || ferror(stdout)) && code == FGIO_EXIT_OK)

@@ -70,7 +70,7 @@ static int check_list(const char *option, const char *list, const char *const *i
         if (known)
             continue;
         fgio_usage_error("compare: --%s: suite %s of size %s has no '%s'", option, s->name, s->size, word);
-        fgio_hint_words(word, ids);
+        fgio_hint_choices(word, ids);
         return FGIO_EXIT_USAGE;
     }
     return FGIO_EXIT_OK;
@@ -237,7 +237,7 @@ static int print_plan_only(fgl_compare *c) {
 static int compare(fgl_compare *c) {
     char work[4096];
     snprintf(work, sizeof work, "%s/work", c->out);
-    int code = fgio_folder_make(work);
+    int code = fgio_directory_make(work);
     if (code == FGIO_EXIT_OK)
         code = fgl_records_open(c, true);
     if (code == FGIO_EXIT_OK)

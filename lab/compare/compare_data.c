@@ -112,7 +112,7 @@ static int unpack_cifar(const char *from, char *to, size_t cap) {
     static const char *const names[] = {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin",
                                         "data_batch_4.bin", "data_batch_5.bin", "test_batch.bin"};
     char path[4300];
-    int code = fgio_folder_make(to);
+    int code = fgio_directory_make(to);
     for (size_t i = 0; i < sizeof names / sizeof *names && code == FGIO_EXIT_OK; i++) {
         char *packed = fgio_unpack_find(from, names[i]);
         if (packed == NULL || fgio_packing_of(packed) == FGIO_PLAIN) {

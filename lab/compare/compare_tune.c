@@ -96,7 +96,7 @@ int fgl_compare_make_text(const char *from, const char *to) {
     static const char *const names[][2] = {
         {"train.tsv", "train.txt"}, {"dev.tsv", "valid.txt"}, {"test_labeled.tsv", "test.txt"}};
     char path[4300];
-    int code = fgio_folder_make(to);
+    int code = fgio_directory_make(to);
     for (size_t i = 0; i < sizeof names / sizeof *names && code == FGIO_EXIT_OK; i++) {
         snprintf(path, sizeof path, "%s/%s", to, names[i][1]);
         code = make_text(from, names[i][0], path);
@@ -135,9 +135,9 @@ int fgl_compare_train_initial(const fgl_compare *c) {
             continue;
         fgl_command_initial(c, i, &words);
         fgl_command_add(&words, "--quiet", NULL);
-        fgio_meter *meter = fgio_meter_begin(0, "task %s: training the initial model", c->suite.task[i].id);
+        fgio_progress *meter = fgio_progress_begin(0, "task %s: training the initial model", c->suite.task[i].id);
         int failed = run_command(&words);
-        fgio_meter_end(meter);
+        fgio_progress_end(meter);
         if (failed != FGIO_EXIT_OK)
             code = fgio_error("task %s: cannot train the initial model", c->suite.task[i].id);
     }

@@ -34,7 +34,7 @@ bool fgl_metric_up(const char *metric) {
 typedef struct json_field {
     const json_t *object;
     const char *path;
-    fgio_why *why;
+    fgio_reason *why;
 } json_field;
 
 static int get_text(const json_field *at, const char *name, bool must, const char **text) {
@@ -42,7 +42,7 @@ static int get_text(const json_field *at, const char *name, bool must, const cha
     *text = json_string_value(value);
     if (*text != NULL || (!must && (value == NULL || json_is_null(value))))
         return 0;
-    return fgio_because(at->why, value == NULL ? "%s%s is missing" : "%s%s is not a string", at->path, name);
+    return fgio_fail(at->why, value == NULL ? "%s%s is missing" : "%s%s is not a string", at->path, name);
 }
 
 /* A number in a range; one that is missing or null is NaN. */
@@ -52,10 +52,10 @@ static int get_number(const json_field *at, const char *name, double least, doub
     if (value == NULL || json_is_null(value))
         return 0;
     if (!json_is_number(value))
-        return fgio_because(at->why, "%s%s is not a number", at->path, name);
+        return fgio_fail(at->why, "%s%s is not a number", at->path, name);
     *number = json_number_value(value);
     if (!(*number >= least && *number <= most))
-        return fgio_because(at->why, "%s%s is %g, not from %g to %g", at->path, name, *number, least, most);
+        return fgio_fail(at->why, "%s%s is %g, not from %g to %g", at->path, name, *number, least, most);
     return 0;
 }
 
@@ -64,16 +64,16 @@ static int get_object(const json_field *at, const char *name, json_field *inside
     inside->object = json_is_null(value) ? NULL : value;
     inside->why = at->why;
     if (inside->object != NULL && !json_is_object(value))
-        return fgio_because(at->why, "%s%s is not an object", at->path, name);
+        return fgio_fail(at->why, "%s%s is not an object", at->path, name);
     return 0;
 }
 
 static int get_list(const json_field *at, const char *name, size_t most, const json_t **list) {
     *list = json_object_get(at->object, name);
     if (!json_is_array(*list))
-        return fgio_because(at->why, *list == NULL ? "%s%s is missing" : "%s%s is not a list", at->path, name);
+        return fgio_fail(at->why, *list == NULL ? "%s%s is missing" : "%s%s is not a list", at->path, name);
     if (json_array_size(*list) > most)
-        return fgio_because(at->why, "%s%s has %zu entries; %zu at most", at->path, name, json_array_size(*list), most);
+        return fgio_fail(at->why, "%s%s has %zu entries; %zu at most", at->path, name, json_array_size(*list), most);
     return 0;
 }
 
@@ -82,7 +82,7 @@ static int read_numbers(const json_field *at, const char *name, const json_t *li
         const json_t *value = json_array_get(list, i);
         to[i] = json_is_null(value) ? NAN : json_number_value(value);
         if (!json_is_null(value) && (!json_is_number(value) || !(fabs(to[i]) <= most)))
-            return fgio_because(at->why, "%s%s: entry %zu is not a number up to %g", at->path, name, i, most);
+            return fgio_fail(at->why, "%s%s: entry %zu is not a number up to %g", at->path, name, i, most);
     }
     return 0;
 }
@@ -119,12 +119,12 @@ static int get_curve(const json_field *at, const char *name, const char *last, f
         if (get_list(&inside, names[i], FGL_MAX_POINTS, &list[i]))
             return -1;
         if (json_array_size(list[i]) != json_array_size(list[0]))
-            return fgio_because(at->why, "%s%s is not as long as %sstep", path, names[i], path);
+            return fgio_fail(at->why, "%s%s is not as long as %sstep", path, names[i], path);
     }
     size_t count = json_array_size(list[0]);
     double *numbers = calloc(4 * count + 1, sizeof *numbers);
     if (numbers == NULL)
-        return fgio_because(at->why, "out of memory");
+        return fgio_fail(at->why, "out of memory");
     *curve = (fgl_curve){count, numbers, numbers + count, numbers + 2 * count, numbers + 3 * count};
     for (size_t i = 0; i < 4; i++)
         if (read_numbers(&inside, names[i], list[i], i < 3 ? EXPLODED : DBL_MAX, numbers + i * count))
@@ -141,7 +141,7 @@ static int get_layer_names(const json_field *inside, fgl_layers *layers) {
         return -1;
     for (size_t i = 0; i < json_array_size(list); i++)
         if (!json_is_string(json_array_get(list, i)))
-            return fgio_because(inside->why, "layers.names: entry %zu is not a string", i);
+            return fgio_fail(inside->why, "layers.names: entry %zu is not a string", i);
     layers->names = json_array_size(list);
     layers->name = json_object_get(inside->object, "names");
     return 0;
@@ -159,17 +159,17 @@ static int get_layers(const json_field *at, fgl_layers *layers) {
         return -1;
     layers->moments = json_array_size(steps);
     if (json_array_size(rows) != layers->moments)
-        return fgio_because(at->why, "layers.density is not as long as layers.steps");
+        return fgio_fail(at->why, "layers.density is not as long as layers.steps");
     layers->step = calloc(layers->moments * (1 + layers->names) + 1, sizeof *layers->step);
     if (layers->step == NULL)
-        return fgio_because(at->why, "out of memory");
+        return fgio_fail(at->why, "out of memory");
     layers->density = layers->step + layers->moments;
     if (read_numbers(&inside, "steps", steps, 1e18, layers->step))
         return -1;
     for (size_t i = 0; i < layers->moments; i++) {
         const json_t *row = json_array_get(rows, i);
         if (!json_is_array(row) || json_array_size(row) != layers->names)
-            return fgio_because(at->why, "layers.density: row %zu is not a list of %zu numbers", i, layers->names);
+            return fgio_fail(at->why, "layers.density: row %zu is not a list of %zu numbers", i, layers->names);
         if (read_numbers(&inside, "density", row, 1, layers->density + i * layers->names))
             return -1;
     }
@@ -191,7 +191,7 @@ static int get_result(const json_field *at, fgl_run *run) {
     if (get_object(at, "result", &result) || get_text(at, "error", false, &run->error))
         return -1;
     if (result.object == NULL && run->error == NULL)
-        return fgio_because(at->why, "neither result nor error is there");
+        return fgio_fail(at->why, "neither result nor error is there");
     bool loss = !fgl_metric_up(run->metric);
     const struct {
         const char *name;
@@ -227,7 +227,7 @@ static int get_metric(const json_field *at, const char **metric) {
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strcmp(*metric, known[i]) == 0)
             return 0;
-    return fgio_because(at->why, "metric is '%s', not accuracy, perplexity or correlation", *metric);
+    return fgio_fail(at->why, "metric is '%s', not accuracy, perplexity or correlation", *metric);
 }
 
 static int get_seed_and_phase(const json_field *at, fgl_run *run) {
@@ -237,9 +237,9 @@ static int get_seed_and_phase(const json_field *at, fgl_run *run) {
         return -1;
     run->test = strcmp(phase, "test") == 0;
     if (!run->test && strcmp(phase, "tune") != 0)
-        return fgio_because(at->why, "phase is '%s', not tune or test", phase);
+        return fgio_fail(at->why, "phase is '%s', not tune or test", phase);
     if (!json_is_integer(seed) || json_integer_value(seed) < 0)
-        return fgio_because(at->why, "seed is %s", seed == NULL ? "missing" : "not a whole number");
+        return fgio_fail(at->why, "seed is %s", seed == NULL ? "missing" : "not a whole number");
     run->seed = (uint64_t)json_integer_value(seed);
     return 0;
 }
@@ -274,13 +274,13 @@ static int get_median(const json_field *at, double *median) {
     size_t count = json_array_size(list);
     double *times = calloc(count + 1, sizeof *times);
     if (times == NULL)
-        return fgio_because(at->why, "out of memory");
+        return fgio_fail(at->why, "out of memory");
     int bad = read_numbers(at, "step_ms", list, 1e12, times);
     for (size_t i = 0; i < count && !bad; i++)
         if (!(times[i] > 0))
-            bad = fgio_because(at->why, "step_ms: entry %zu is not above 0", i);
+            bad = fgio_fail(at->why, "step_ms: entry %zu is not above 0", i);
     if (!bad && count == 0)
-        bad = fgio_because(at->why, "step_ms is empty");
+        bad = fgio_fail(at->why, "step_ms is empty");
     if (!bad) {
         qsort(times, count, sizeof *times, compare_doubles);
         *median = (times[(count - 1) / 2] + times[count / 2]) / 2;
@@ -325,13 +325,13 @@ static void free_run(fgl_run *run) {
 }
 
 /* Grow an array for one more element; NULL on failure, and the old one is unchanged. */
-static void *grow(void *array, size_t count, size_t *cap, size_t size, fgio_why *why) {
+static void *grow(void *array, size_t count, size_t *cap, size_t size, fgio_reason *why) {
     if (count < *cap)
         return array;
     size_t more = 2 * *cap + 16;
     void *bigger = count >= FGL_MAX_RUNS ? NULL : realloc(array, more * size);
     if (bigger == NULL)
-        fgio_because(why, "more than %d records, or out of memory", (int)FGL_MAX_RUNS);
+        fgio_fail(why, "more than %d records, or out of memory", (int)FGL_MAX_RUNS);
     else
         *cap = more;
     return bigger;
@@ -384,18 +384,18 @@ static int add_timing(fgl_runs *runs, const json_field *at, json_t *record) {
 }
 
 /* Takes ownership of the record. */
-static int add_record(fgl_runs *runs, json_t *record, fgio_why *why) {
+static int add_record(fgl_runs *runs, json_t *record, fgio_reason *why) {
     json_field at = {record, "", why};
     const char *kind = NULL;
     const json_t *format = json_object_get(record, "format");
     int bad = 0;
     if (!json_is_object(record))
-        bad = fgio_because(why, "not an object");
+        bad = fgio_fail(why, "not an object");
     else if (!json_is_integer(format))
-        bad = fgio_because(why, "format is %s", format == NULL ? "missing" : "not a whole number");
+        bad = fgio_fail(why, "format is %s", format == NULL ? "missing" : "not a whole number");
     else if (json_integer_value(format) != 1)
-        bad = fgio_because(why, "format is %" JSON_INTEGER_FORMAT ", and this program knows 1",
-                           json_integer_value(format));
+        bad =
+            fgio_fail(why, "format is %" JSON_INTEGER_FORMAT ", and this program knows 1", json_integer_value(format));
     else
         bad = get_text(&at, "kind", true, &kind);
     if (!bad && strcmp(kind, "run") == 0)
@@ -403,15 +403,15 @@ static int add_record(fgl_runs *runs, json_t *record, fgio_why *why) {
     if (!bad && strcmp(kind, "speed") == 0)
         return add_timing(runs, &at, record);
     if (!bad)
-        fgio_because(why, "kind is '%s', not run or speed", kind);
+        fgio_fail(why, "kind is '%s', not run or speed", kind);
     json_decref(record);
     return -1;
 }
 
 /* Prefix the reason with the line number. */
-static int prefix_line(fgio_why *why, size_t number) {
-    fgio_why plain = *why;
-    return fgio_because(why, "line %zu: %.200s", number, plain.text);
+static int prefix_line(fgio_reason *why, size_t number) {
+    fgio_reason plain = *why;
+    return fgio_fail(why, "line %zu: %.200s", number, plain.text);
 }
 
 static bool is_blank(const char *line, size_t len) {
@@ -420,23 +420,23 @@ static bool is_blank(const char *line, size_t len) {
     return len == 0;
 }
 
-static int parse_line(fgl_runs *runs, const char *line, size_t len, bool whole, fgio_why *why) {
+static int parse_line(fgl_runs *runs, const char *line, size_t len, bool whole, fgio_reason *why) {
     json_error_t error;
     if (is_blank(line, len))
         return 0;
     if (len > FGL_MAX_LINE)
-        return fgio_because(why, "%zu bytes; %d at most", len, (int)FGL_MAX_LINE);
+        return fgio_fail(why, "%zu bytes; %d at most", len, (int)FGL_MAX_LINE);
     json_t *record = json_loadb(line, len, 0, &error);
     if (record == NULL && !whole) {
         runs->torn = 1;
         return 0;
     }
     if (record == NULL)
-        return fgio_because(why, "not JSON: column %d: %s", error.column, error.text);
+        return fgio_fail(why, "not JSON: column %d: %s", error.column, error.text);
     return add_record(runs, record, why);
 }
 
-int fgl_runs_parse(fgl_runs *runs, const void *data, size_t len, fgio_why *why) {
+int fgl_runs_parse(fgl_runs *runs, const void *data, size_t len, fgio_reason *why) {
     const char *at = data, *end = at + len;
     for (size_t number = 1; at < end; number++) {
         const char *stop = memchr(at, '\n', (size_t)(end - at));
@@ -451,7 +451,7 @@ int fgl_runs_parse(fgl_runs *runs, const void *data, size_t len, fgio_why *why) 
 
 int fgl_runs_read(fgl_runs *runs, const char *path) {
     fgio_bytes bytes = {NULL, 0};
-    fgio_why why = {""};
+    fgio_reason why = {""};
     struct stat info;
     char file[PATH_MAX];
     int folder = stat(path, &info) == 0 && S_ISDIR(info.st_mode);

@@ -95,7 +95,7 @@ typedef struct fgl_runs {
  *
  * Returns 0, or -1 with the reason, which begins with the line number. After that the set can only be freed.
  */
-int fgl_runs_parse(fgl_runs *runs, const void *data, size_t len, fgio_why *why);
+int fgl_runs_parse(fgl_runs *runs, const void *data, size_t len, fgio_reason *why);
 
 /** Read a file, or runs.jsonl of a folder. Returns FGIO_EXIT_OK, or FGIO_EXIT_FAIL after one line on stderr. */
 int fgl_runs_read(fgl_runs *runs, const char *path);

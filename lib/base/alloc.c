@@ -39,10 +39,10 @@ static void uncount_bytes(size_t bytes) {
 }
 
 void *frugi_alloc(size_t bytes) {
-    if (bytes > SIZE_MAX - 2 * FRUGI_LINE)
+    if (bytes > SIZE_MAX - 2 * FRUGI_CACHE_LINE)
         return NULL;
-    size_t rounded = (bytes / FRUGI_LINE + 1) * FRUGI_LINE;
-    void *p = count_block(aligned_alloc(FRUGI_LINE, rounded));
+    size_t rounded = (bytes / FRUGI_CACHE_LINE + 1) * FRUGI_CACHE_LINE;
+    void *p = count_block(aligned_alloc(FRUGI_CACHE_LINE, rounded));
     return p ? memset(p, 0, rounded) : NULL;
 }
 

@@ -8,7 +8,7 @@
 
 #include <stddef.h>
 
-#define FRUGI_LINE 64u
+#define FRUGI_CACHE_LINE 64u
 
 /** Allocate at least `bytes` bytes, zeroed and aligned to a cache line. */
 void *frugi_alloc(size_t bytes);

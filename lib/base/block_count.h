@@ -32,7 +32,7 @@ FRUGI_HOST_DEVICE uint64_t frugi_kappa(double density, uint32_t block) {
 }
 
 /** The same, but at least one entry per block. */
-FRUGI_HOST_DEVICE uint64_t frugi_kappa_one(double density, uint32_t block) {
+FRUGI_HOST_DEVICE uint64_t frugi_kappa_at_least_one(double density, uint32_t block) {
     uint64_t kappa = frugi_kappa(density, block), one = (uint64_t)1 << 32;
     return kappa < one ? one : kappa;
 }

@@ -34,7 +34,7 @@ FRUGI_HOST_DEVICE uint32_t frugi_magnitude(float x) {
 }
 
 /** Replace an infinity by the largest float of its sign; other values are unchanged. */
-FRUGI_HOST_DEVICE float frugi_tame(float x) {
+FRUGI_HOST_DEVICE float frugi_clamp_finite(float x) {
     return x > FLT_MAX ? FLT_MAX : x < -FLT_MAX ? -FLT_MAX : x;
 }
 

@@ -12,7 +12,7 @@
 
 /* seed ^ this gives a second, independent stream. ~seed does not: the two halves of a seed are XORed into one key, so
  * the complements cancel. */
-#define FRUGI_OTHER_DRAWS 0xd1b54a32d192ed03u
+#define FRUGI_SECOND_STREAM 0xd1b54a32d192ed03u
 
 FRUGI_HOST_DEVICE uint32_t frugi_random(uint64_t seed, uint64_t step, uint64_t block) {
     uint64_t mixed = (seed ^ (step * 0x9e3779b97f4a7c15u));

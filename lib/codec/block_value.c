@@ -87,15 +87,15 @@ static void encode_steps(void step(float *, unsigned char *, float), float *v, u
 
 /* The power of two for which the largest value of the block uses the range of f16 best. */
 static float f16_scale(const float *v, uint32_t k, unsigned char *scale) {
-    int e = (int)(frugi_largest_magnitude(v, k) >> 23) - 127 - FRUGI_F16_TOP;
-    e = e < FRUGI_F16_LEAST ? FRUGI_F16_LEAST : e;
+    int e = (int)(frugi_largest_magnitude(v, k) >> 23) - 127 - FRUGI_F16_MAX_EXPONENT;
+    e = e < FRUGI_F16_MIN_EXPONENT ? FRUGI_F16_MIN_EXPONENT : e;
     *scale = (unsigned char)e;
     return power_of_two(e);
 }
 
 static float int8_scale(const float *v, uint32_t k, unsigned char *scale) {
     uint16_t h = frugi_f32_bf16_up(frugi_bits_f32(frugi_largest_magnitude(v, k)) / 127.0f);
-    h = h < FRUGI_INT8_MOST ? h : FRUGI_INT8_MOST;
+    h = h < FRUGI_INT8_MAX_SCALE ? h : FRUGI_INT8_MAX_SCALE;
     frugi_put16(scale, h);
     return frugi_bf16_f32(h);
 }
@@ -173,10 +173,11 @@ int frugi_value_check(frugi_value code, const unsigned char *scales, uint64_t bl
     case FRUGI_VALUE_BF16: return largest_masked(values, entries, 0x7fff) < 0x7f80u;
     case FRUGI_VALUE_F16:
         for (uint64_t b = 0; b < blocks; b++)
-            bad |= (signed char)scales[b] < FRUGI_F16_LEAST || (signed char)scales[b] > 127 - FRUGI_F16_TOP;
+            bad |= (signed char)scales[b] < FRUGI_F16_MIN_EXPONENT ||
+                   (signed char)scales[b] > 127 - FRUGI_F16_MAX_EXPONENT;
         return !bad && largest_masked(values, entries, 0x7c00) < 0x7c00u;
     case FRUGI_VALUE_INT8:
-        return largest_masked(scales, blocks, 0xffff) <= FRUGI_INT8_MOST; /* nonnegative, and no value overflows */
+        return largest_masked(scales, blocks, 0xffff) <= FRUGI_INT8_MAX_SCALE; /* nonnegative, and no value overflows */
     default: break;
     }
     return 0;

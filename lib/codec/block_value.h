@@ -14,11 +14,12 @@
 
 #include "config/config.h"
 
-#define FRUGI_INT8_MOST 0x7c01u     /* the largest scale, a bf16: 127 times it is finite */
-#define FRUGI_F16_TOP   14          /* exponent of the largest value of a block: rounding up does not overflow */
-#define FRUGI_F16_LEAST (-114)      /* smallest exponent of a scale: 2^114 is finite */
-#define FRUGI_ROUND     12582912.0f /* 1.5 * 2^23: adding and subtracting it rounds to the nearest integer, ties to even \
-                                     */
+#define FRUGI_INT8_MAX_SCALE   0x7c01u /* the largest scale, a bf16: 127 times it is finite */
+#define FRUGI_F16_MAX_EXPONENT 14      /* exponent of the largest value of a block: rounding up does not overflow */
+#define FRUGI_F16_MIN_EXPONENT (-114)  /* smallest exponent of a scale: 2^114 is finite */
+#define FRUGI_ROUND                                                                                                    \
+    12582912.0f /* 1.5 * 2^23: adding and subtracting it rounds to the nearest integer, ties to even                   \
+                 */
 
 /** Name of a code ("bf16"), or NULL for an unknown number. Codes after int8 are in unit_value.h only. */
 const char *frugi_value_name(uint32_t code);

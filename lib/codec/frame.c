@@ -152,7 +152,7 @@ static int indices_are_valid(const frugi_section *s, const unsigned char *payloa
     if (s->index == FRUGI_INDEX_CODE_LOCAL && s->block <= 256 && s->kappa >> 32)
         return byte_indices_ascend(s, payload, lo, hi);
     int good = 1;
-    uint64_t at = frugi_section_place(s, lo).index;
+    uint64_t at = frugi_section_block_offsets(s, lo).index;
     for (uint64_t b = lo; b < hi && good; b++) {
         uint32_t k = frugi_section_k(s, b);
         good = frugi_index_check(s->index, s->block, payload + at, k, frugi_section_length(s, b));
@@ -167,7 +167,7 @@ static int verify_indices(const frugi_section *s, const unsigned char *payload, 
     int good = 1;
     for (uint64_t lo = 0; lo < s->blocks; lo += run) {
         uint64_t hi = s->blocks - lo < run ? s->blocks : lo + run;
-        uint64_t to = hi == s->blocks ? s->value_at : frugi_section_place(s, hi).index;
+        uint64_t to = hi == s->blocks ? s->value_at : frugi_section_block_offsets(s, hi).index;
         *crc = frugi_crc32c(*crc, payload + from, to - from);
         good = good && indices_are_valid(s, payload, lo, hi);
         from = to;

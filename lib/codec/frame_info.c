@@ -57,10 +57,10 @@ static void describe_blocks(const frugi_section *s, frug_section_info *info) {
 /* Read all units, and add them to sizer if it is not NULL. Returns the last unit. */
 static uint32_t read_all_units(const frugi_section *s, const unsigned char *index, frugi_index_sizer *sizer) {
     uint32_t units[WINDOW], n, last = 0;
-    frugi_walk walk;
-    frugi_walk_start(&walk, s, index);
+    frugi_index_reader walk;
+    frugi_index_reader_start(&walk, s, index);
     do {
-        n = frugi_walk_below(&walk, s->grid.units, units, WINDOW);
+        n = frugi_index_read_below(&walk, s->grid.units, units, WINDOW);
         last = n ? units[n - 1] : last;
         if (sizer)
             frugi_index_sizer_add(sizer, units, n);

@@ -69,7 +69,7 @@ static int is_valid_entries(const frugi_section *s) {
     const frugi_grid *g = &s->grid;
     if (s->kept == g->units)
         return s->entries == s->count;
-    if (frugi_grid_even(g))
+    if (frugi_grid_is_uniform(g))
         return s->entries == s->kept * (g->h * g->w); /* below count: no overflow */
     return s->entries >= s->kept && s->entries < s->count;
 }
@@ -92,9 +92,9 @@ static int measure_units(frugi_section *s) {
     s->header = FRUGI_UNIT_SECTION_HEADER;
     s->blocks = 0;
     s->last_length = 0;
-    s->index_at = pad_to_4(frugi_group_scale_bytes(s));
+    s->index_at = pad_to_4(frugi_value_group_scale_bytes(s));
     s->value_at = s->index_at + pad_to_4(s->index_bytes);
-    s->bytes = s->value_at + pad_to_4(frugi_group_value_bytes(s));
+    s->bytes = s->value_at + pad_to_4(frugi_value_group_bytes(s));
     return 1;
 }
 
@@ -102,9 +102,9 @@ int frugi_section_measure(frugi_section *s) {
     return is_valid_range(s) && (s->block ? measure_blocks(s) : measure_units(s));
 }
 
-frugi_place frugi_section_place(const frugi_section *s, uint64_t b) {
+frugi_block_offsets frugi_section_block_offsets(const frugi_section *s, uint64_t b) {
     uint64_t before = frugi_section_k_before(s, b);
-    frugi_place place = {
+    frugi_block_offsets place = {
         .scale = b * frugi_value_scale_bytes(s->value),
         .index = s->index_at + frugi_index_bytes(s->index, s->block, b, before),
         .value = s->value_at + before * frugi_value_bytes(s->value),

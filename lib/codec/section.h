@@ -60,16 +60,16 @@ uint64_t frugi_section_k_before(const frugi_section *section, uint64_t b);
 uint32_t frugi_section_length(const frugi_section *section, uint64_t b);
 
 /** Offsets of the scale, the indices and the values of block b in a payload. */
-typedef struct frugi_place {
+typedef struct frugi_block_offsets {
     uint64_t scale, index, value;
-} frugi_place;
-frugi_place frugi_section_place(const frugi_section *section, uint64_t b);
+} frugi_block_offsets;
+frugi_block_offsets frugi_section_block_offsets(const frugi_section *section, uint64_t b);
 
 /** Length of the header that begins with these four bytes. */
 uint32_t frugi_section_header(const unsigned char *start);
 
 /** Write the header of a section: section->header bytes. */
-FRUGI_SHARED void frugi_section_write(const frugi_section *section, unsigned char *header);
+FRUGI_EXPORT void frugi_section_write(const frugi_section *section, unsigned char *header);
 
 /** Read a header and compute the derived fields. Returns 0 if it is invalid. */
 int frugi_section_read(const unsigned char *header, frugi_section *section);

@@ -178,7 +178,7 @@ static int check_bitmap(const frugi_section *s, const unsigned char *index) {
 }
 
 /* Whether a reader has consumed everything: no byte, index, set bit or whole byte of bits is left. */
-static int read_completely(const frugi_walk *w) {
+static int read_completely(const frugi_index_reader *w) {
     switch (w->section->index) {
     case FRUGI_INDEX_CODE_NONE:
     case FRUGI_INDEX_CODE_SEEDED: return 1;
@@ -189,7 +189,7 @@ static int read_completely(const frugi_walk *w) {
 }
 
 int frugi_unit_index_check(const frugi_section *s, const unsigned char *index) {
-    int even = frugi_grid_even(&s->grid);
+    int even = frugi_grid_is_uniform(&s->grid);
     if (even && (s->index == FRUGI_INDEX_CODE_NONE || s->index == FRUGI_INDEX_CODE_SEEDED))
         return 1;
     if (even && s->index == FRUGI_INDEX_CODE_BITMAP)
@@ -198,10 +198,10 @@ int frugi_unit_index_check(const frugi_section *s, const unsigned char *index) {
         return 0;
     uint32_t list[1 + CHUNK], n = CHUNK, descents = 0; /* list[0] is the last unit of the previous chunk */
     uint64_t count = 0, entries = 0;
-    frugi_walk walk;
-    frugi_walk_start(&walk, s, index);
+    frugi_index_reader walk;
+    frugi_index_reader_start(&walk, s, index);
     while (n == CHUNK && count <= s->kept) {
-        n = frugi_walk_below(&walk, s->grid.units, list + 1, CHUNK);
+        n = frugi_index_read_below(&walk, s->grid.units, list + 1, CHUNK);
         for (uint32_t i = count ? 1 : 2; i <= n; i++)
             descents |= list[i] <= list[i - 1];
         for (uint32_t i = 1; i <= n && !even; i++)

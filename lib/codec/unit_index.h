@@ -57,7 +57,7 @@ void frugi_unit_index_bounds(const frugi_section *section, uint64_t *least, uint
 void frugi_unit_index_encode(const frugi_section *section, const uint32_t *list, unsigned char *out);
 
 /** A reader of encoded unit numbers. */
-typedef struct frugi_walk {
+typedef struct frugi_index_reader {
     const frugi_section *section;
     const unsigned char *index, *end;  /* bytes not read yet */
     uint64_t next;                     /* a lower bound of the next unit */
@@ -72,15 +72,15 @@ typedef struct frugi_walk {
     const uint8_t *local;
     uint8_t room[256];
     frugi_sample sample;
-} frugi_walk;
+} frugi_index_reader;
 
-void frugi_walk_start(frugi_walk *walk, const frugi_section *section, const unsigned char *index);
+void frugi_index_reader_start(frugi_index_reader *walk, const frugi_section *section, const unsigned char *index);
 
 /**
  * Read the next units below limit, ascending, at most room of them. Fewer than room means that there are no more below
  * limit. Bytes that frugi_unit_index_check() would reject give arbitrary numbers, but nothing outside them is read.
  */
-uint32_t frugi_walk_below(frugi_walk *walk, uint64_t limit, uint32_t *units, uint32_t room);
+uint32_t frugi_index_read_below(frugi_index_reader *walk, uint64_t limit, uint32_t *units, uint32_t room);
 
 /**
  * Whether the bytes are valid: exactly `kept` ascending unit numbers, which have section->entries elements in total,

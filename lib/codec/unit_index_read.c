@@ -13,7 +13,7 @@
 #define BLOCK   FRUGI_SAMPLE_BLOCK
 #define NO_UNIT UINT64_MAX /* as next: there are no more units */
 
-static uint32_t read_none_below(frugi_walk *w, uint64_t limit, uint32_t *units, uint32_t room) {
+static uint32_t read_none_below(frugi_index_reader *w, uint64_t limit, uint32_t *units, uint32_t room) {
     uint32_t n = 0;
     uint64_t rest = w->next < limit ? limit - w->next : 0, take = rest < room ? rest : room;
     for (; n < take; n++)
@@ -23,7 +23,7 @@ static uint32_t read_none_below(frugi_walk *w, uint64_t limit, uint32_t *units, 
 }
 
 /* Load the next eight bytes of a bitmap, or the remaining ones. */
-static inline void load_word(frugi_walk *w) {
+static inline void load_word(frugi_index_reader *w) {
     size_t left = (size_t)(w->end - w->index);
     if (left >= 8) {
         w->bits = frugi_get64(w->index);
@@ -46,7 +46,7 @@ static inline uint32_t expand_word(uint64_t bits, uint32_t base, uint32_t *units
     return n;
 }
 
-static uint32_t read_bitmap_below(frugi_walk *w, uint64_t limit, uint32_t *units, uint32_t room) {
+static uint32_t read_bitmap_below(frugi_index_reader *w, uint64_t limit, uint32_t *units, uint32_t room) {
     uint32_t n = 0;
     while (w->base < limit) {
         uint64_t base = w->base, inside = limit - base >= 64 ? UINT64_MAX : ((uint64_t)1 << (limit - base)) - 1;
@@ -75,7 +75,7 @@ static uint32_t expand_bitmap(const unsigned char *in, uint8_t *local) {
     return n;
 }
 
-static int load_local_block(frugi_walk *w) {
+static int load_local_block(frugi_index_reader *w) {
     uint32_t count = 0;
     while (!count) {
         if (w->count == w->stop)
@@ -100,7 +100,7 @@ static int load_local_block(frugi_walk *w) {
 }
 
 /* Find the block of the next unit: that of the first index below which given + 1 units are drawn. */
-static int load_seeded_block(frugi_walk *w) {
+static int load_seeded_block(frugi_index_reader *w) {
     const frugi_sample *s = &w->sample;
     if (w->given >= s->kept)
         return 0;
@@ -126,8 +126,8 @@ static inline void widen_indices(const uint8_t *local, uint32_t n, uint32_t base
 }
 
 /* local and seeded: blocks of 256 units and the indices within them. */
-static uint32_t read_blocks_below(frugi_walk *w, uint64_t limit, uint32_t *units, uint32_t room,
-                                  int load_block(frugi_walk *)) {
+static uint32_t read_blocks_below(frugi_index_reader *w, uint64_t limit, uint32_t *units, uint32_t room,
+                                  int load_block(frugi_index_reader *)) {
     uint32_t n = 0;
     while (n < room) {
         if (w->at == w->indices && !load_block(w))
@@ -149,7 +149,7 @@ static uint32_t read_blocks_below(frugi_walk *w, uint64_t limit, uint32_t *units
     return n;
 }
 
-static uint32_t read_coo_below(frugi_walk *w, uint64_t limit, uint32_t *units, uint32_t room) {
+static uint32_t read_coo_below(frugi_index_reader *w, uint64_t limit, uint32_t *units, uint32_t room) {
     const unsigned char *in = w->index;
     uint32_t n = 0;
     for (; room - n >= 16 && w->end - in >= 64 && frugi_get32(in + 60) < limit; n += 16, in += 64)
@@ -161,7 +161,7 @@ static uint32_t read_coo_below(frugi_walk *w, uint64_t limit, uint32_t *units, u
 }
 
 /* Advance to the next row that has units. */
-static int next_csr_row(frugi_walk *w) {
+static int next_csr_row(frugi_index_reader *w) {
     while (!w->left) {
         if (w->count == w->stop)
             return 0;
@@ -179,7 +179,8 @@ static int next_csr_row(frugi_walk *w) {
     return 1;
 }
 
-static inline uint32_t read_csr_below(frugi_walk *w, uint64_t limit, uint32_t *units, uint32_t room, uint32_t bytes) {
+static inline uint32_t read_csr_below(frugi_index_reader *w, uint64_t limit, uint32_t *units, uint32_t room,
+                                      uint32_t bytes) {
     uint32_t n = 0;
     while (n < room && next_csr_row(w) && w->base < limit) {
         const unsigned char *in = w->index;
@@ -199,7 +200,7 @@ static inline uint32_t read_csr_below(frugi_walk *w, uint64_t limit, uint32_t *u
 }
 
 /* Read a LEB128 number below 2^32 in its shortest form. */
-static uint64_t read_leb(frugi_walk *w) {
+static uint64_t read_leb(frugi_index_reader *w) {
     uint64_t x = 0;
     for (uint32_t shift = 0; shift < 35 && w->index < w->end; shift += 7) {
         uint64_t byte = *w->index++;
@@ -213,7 +214,7 @@ static uint64_t read_leb(frugi_walk *w) {
     return 0;
 }
 
-static int next_rle_run(frugi_walk *w) {
+static int next_rle_run(frugi_index_reader *w) {
     if (w->index == w->end || w->bad)
         return 0;
     uint64_t gap = read_leb(w), sent = read_leb(w);
@@ -227,7 +228,7 @@ static int next_rle_run(frugi_walk *w) {
     return 1;
 }
 
-static uint32_t read_rle_below(frugi_walk *w, uint64_t limit, uint32_t *units, uint32_t room) {
+static uint32_t read_rle_below(frugi_index_reader *w, uint64_t limit, uint32_t *units, uint32_t room) {
     uint32_t n = 0;
     while (n < room && (w->left || next_rle_run(w)) && w->next < limit) {
         uint64_t inside = limit - w->next, most = w->left < inside ? w->left : inside;
@@ -293,7 +294,7 @@ static inline uint64_t rice_next(bit_reader *r, const frugi_section *s, uint64_t
     return gap == NO_UNIT ? NO_UNIT : from + gap;
 }
 
-static uint32_t read_rice_below(frugi_walk *w, uint64_t limit, uint32_t *units, uint32_t room) {
+static uint32_t read_rice_below(frugi_index_reader *w, uint64_t limit, uint32_t *units, uint32_t room) {
     bit_reader r = {.in = w->index, .end = w->end, .bits = w->bits, .have = w->have};
     uint64_t next = w->next, given = w->given;
     uint32_t n = 0;
@@ -309,7 +310,7 @@ static uint32_t read_rice_below(frugi_walk *w, uint64_t limit, uint32_t *units, 
     return n;
 }
 
-void frugi_walk_start(frugi_walk *w, const frugi_section *s, const unsigned char *index) {
+void frugi_index_reader_start(frugi_index_reader *w, const frugi_section *s, const unsigned char *index) {
     memset(w, 0, sizeof *w);
     w->section = s;
     w->index = w->count = index;
@@ -338,7 +339,7 @@ void frugi_walk_start(frugi_walk *w, const frugi_section *s, const unsigned char
     }
 }
 
-uint32_t frugi_walk_below(frugi_walk *w, uint64_t limit, uint32_t *units, uint32_t room) {
+uint32_t frugi_index_read_below(frugi_index_reader *w, uint64_t limit, uint32_t *units, uint32_t room) {
     limit = limit < w->section->grid.units ? limit : w->section->grid.units;
     switch (w->section->index) {
     case FRUGI_INDEX_CODE_NONE: return read_none_below(w, limit, units, room);

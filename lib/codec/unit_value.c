@@ -34,11 +34,11 @@ static uint64_t value_bytes(const frugi_section *s, uint64_t n) {
                                    : frugi_packed_bytes(n, frugi_value_code_width(s->value, s->levels));
 }
 
-uint64_t frugi_group_scale_bytes(const frugi_section *s) {
+uint64_t frugi_value_group_scale_bytes(const frugi_section *s) {
     return group_count(s) * frugi_value_code_scale_bytes(s->value);
 }
 
-uint64_t frugi_group_value_bytes(const frugi_section *s) {
+uint64_t frugi_value_group_bytes(const frugi_section *s) {
     uint64_t length = group_length(s), whole = s->entries ? s->entries / length : 0;
     return whole * value_bytes(s, length) + value_bytes(s, s->entries - whole * length);
 }
@@ -59,7 +59,7 @@ static group_range next_range(const frugi_section *s, uint64_t from, uint64_t n)
     return t;
 }
 
-static void encode_range(const frugi_section *s, const frugi_group_how *how, const group_range *t, float *v,
+static void encode_range(const frugi_section *s, const frugi_value_group_options *how, const group_range *t, float *v,
                          unsigned char *scales, unsigned char *values) {
     frugi_value_group_scale scale;
     if (s->value == FRUGI_VALUE_SIGN && !s->group)
@@ -74,8 +74,8 @@ static uint64_t block_code_count(const frugi_section *s, uint64_t n) {
     return frugi_value_scale_bytes(s->value) ? n : min_u64(n, VALUES_MAX);
 }
 
-void frugi_group_encode(const frugi_section *s, const frugi_group_how *how, uint64_t from, uint64_t n, float *v,
-                        unsigned char *scales, unsigned char *values) {
+void frugi_value_group_encode(const frugi_section *s, const frugi_value_group_options *how, uint64_t from, uint64_t n,
+                              float *v, unsigned char *scales, unsigned char *values) {
     while (n) {
         group_range t = next_range(s, from, n);
         if (is_block_code(s->value)) {
@@ -90,8 +90,8 @@ void frugi_group_encode(const frugi_section *s, const frugi_group_how *how, uint
     }
 }
 
-void frugi_group_decode(const frugi_section *s, const unsigned char *scales, const unsigned char *values, uint64_t from,
-                        uint64_t n, float *v) {
+void frugi_value_group_decode(const frugi_section *s, const unsigned char *scales, const unsigned char *values,
+                              uint64_t from, uint64_t n, float *v) {
     while (n) {
         group_range t = next_range(s, from, n);
         if (is_block_code(s->value)) {

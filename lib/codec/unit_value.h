@@ -31,14 +31,14 @@
 #include "codec/section.h"
 
 /** Bytes of all scales and of all values of a section by units, before padding. */
-uint64_t frugi_group_scale_bytes(const frugi_section *section);
-uint64_t frugi_group_value_bytes(const frugi_section *section);
+uint64_t frugi_value_group_scale_bytes(const frugi_section *section);
+uint64_t frugi_value_group_bytes(const frugi_section *section);
 
 /** Options of the encoder besides the section. */
-typedef struct frugi_group_how {
+typedef struct frugi_value_group_options {
     frugi_qnorm norm; /* qsgd */
     uint64_t key;     /* qsgd: key of the random numbers */
-} frugi_group_how;
+} frugi_value_group_options;
 
 /**
  * Encode values from .. from + n - 1 of the sequence.
@@ -50,12 +50,12 @@ typedef struct frugi_group_how {
  * If group is 0 and the code is not f32, bf16 or sign, all values, fewer than 2^32, must be encoded in one call.
  * Threads may encode different ranges of one section in parallel. Allocates: never. Cost: 1 to 3 ns per value.
  */
-void frugi_group_encode(const frugi_section *section, const frugi_group_how *how, uint64_t from, uint64_t n, float *v,
-                        unsigned char *scales, unsigned char *values);
+void frugi_value_group_encode(const frugi_section *section, const frugi_value_group_options *how, uint64_t from,
+                              uint64_t n, float *v, unsigned char *scales, unsigned char *values);
 
 /** Decode values from .. from + n - 1, any range, of arrays that frugi_value_group_check() has accepted. */
-void frugi_group_decode(const frugi_section *section, const unsigned char *scales, const unsigned char *values,
-                        uint64_t from, uint64_t n, float *v);
+void frugi_value_group_decode(const frugi_section *section, const unsigned char *scales, const unsigned char *values,
+                              uint64_t from, uint64_t n, float *v);
 
 /** Whether all values and scales are finite and valid, and unused bits are zero. */
 int frugi_value_group_check(const frugi_section *section, const unsigned char *scales, const unsigned char *values);

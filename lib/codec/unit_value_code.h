@@ -24,8 +24,9 @@ uint32_t frugi_value_code_width(frugi_value code, uint32_t levels);
 uint32_t frugi_value_code_scale_bytes(frugi_value code);
 
 /** Compute the scale of the n values of a value group, and write it to out. */
-frugi_value_group_scale frugi_value_group_scale_compute(const frugi_section *section, const frugi_group_how *how,
-                                                        uint64_t group, const float *v, uint64_t n, unsigned char *out);
+frugi_value_group_scale frugi_value_group_scale_compute(const frugi_section *section,
+                                                        const frugi_value_group_options *how, uint64_t group,
+                                                        const float *v, uint64_t n, unsigned char *out);
 
 /** Read the scale of a value group. */
 frugi_value_group_scale frugi_value_group_scale_read(const frugi_section *section, const unsigned char *in);

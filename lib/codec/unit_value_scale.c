@@ -187,9 +187,9 @@ frugi_value_group_scale frugi_value_group_scale_read(const frugi_section *sectio
     return s;
 }
 
-frugi_value_group_scale frugi_value_group_scale_compute(const frugi_section *section, const frugi_group_how *how,
-                                                        uint64_t group, const float *v, uint64_t n,
-                                                        unsigned char *out) {
+frugi_value_group_scale frugi_value_group_scale_compute(const frugi_section *section,
+                                                        const frugi_value_group_options *how, uint64_t group,
+                                                        const float *v, uint64_t n, unsigned char *out) {
     float least = 0;
     switch (section->value) {
     case FRUGI_VALUE_INT4: compute_int4_scale(v, n, out); break;

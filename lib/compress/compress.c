@@ -123,7 +123,7 @@ static inline void scatter_values(const float *from, const uint16_t *idx, uint32
 }
 
 /* Move f32 values of a batch straight into the payload. They are exact: the residual of sent entries is 0. */
-static void encode_f32(frugi_workspace *ws, const section_batch *s, frugi_place at) {
+static void encode_f32(frugi_workspace *ws, const section_batch *s, frugi_block_offsets at) {
     const frugi_batch *b = &ws->batch;
     unsigned char *out = s->payload + at.value;
     for (uint32_t i = 0; i < b->blocks; out += b->k[i++] * sizeof(float)) {
@@ -162,7 +162,7 @@ static void scatter_batch(frugi_workspace *ws, const section_batch *s) {
 }
 
 /* Encode the values of a batch; `values` become the residuals: what the value code did not send. */
-static void encode_values(frugi_workspace *ws, const section_batch *s, float *values, frugi_place at) {
+static void encode_values(frugi_workspace *ws, const section_batch *s, float *values, frugi_block_offsets at) {
     const frugi_section *sec = s->section;
     uint32_t shared = frugi_value_scale_bytes(sec->value), bytes = frugi_value_bytes(sec->value), all = 0;
     for (uint32_t i = 0; i < ws->batch.blocks; i++)
@@ -186,7 +186,7 @@ static void encode_values(frugi_workspace *ws, const section_batch *s, float *va
  * sent_share * (1 + beta * retained_share + (beta * retained_share)^2 + ...) = 1.
  */
 static void encode_retained(const frugi_compress_call *call, frugi_workspace *ws, const section_batch *s,
-                            frugi_place at) {
+                            frugi_block_offsets at) {
     float *retained = ws->padded; /* free: the gradient in it was added to the accumulators */
     uint32_t all = 0;
     for (uint32_t i = 0; i < ws->batch.blocks; i++)
@@ -207,7 +207,7 @@ static void encode_retained(const frugi_compress_call *call, frugi_workspace *ws
 static void encode_batch(const frugi_compress_call *call, frugi_workspace *ws, const section_batch *s) {
     const frugi_section *sec = s->section;
     bool retain = s->has_residual && call->retained_share > 0;
-    frugi_place at = frugi_section_place(sec, s->at);
+    frugi_block_offsets at = frugi_section_block_offsets(sec, s->at);
     bool any_skipped = false;
     for (uint32_t i = 0; i < ws->batch.blocks; i++)
         any_skipped |= ws->batch.held[i];
@@ -238,7 +238,7 @@ static void encode_batch(const frugi_compress_call *call, frugi_workspace *ws, c
 /* Clear the momentum of sent entries where the mask is on, and store all blocks that were not skipped. */
 static void store_momentum(const frugi_compress_call *call, frugi_workspace *ws, const section_batch *s,
                            const uint32_t *random) {
-    uint32_t inverted[FRUGI_LANES], block = ws->batch.block;
+    uint32_t inverted[FRUGI_BATCH_BLOCKS], block = ws->batch.block;
     for (uint32_t i = 0; i < ws->batch.blocks; i++) {
         float *momentum = ws->momentum + (size_t)i * block;
         const uint16_t *idx = ws->batch.idx + (size_t)i * block;
@@ -258,7 +258,7 @@ static void store_batch(const frugi_compress_call *call, frugi_workspace *ws, co
     frug_compressor *c = call->c;
     if (!s->has_residual || (c->config.residual == FRUGI_RESIDUAL_F32 && !frugi_has_momentum(c)))
         return;
-    uint32_t random[FRUGI_LANES];
+    uint32_t random[FRUGI_BATCH_BLOCKS];
     for (uint32_t i = 0; i < ws->batch.blocks; i++)
         random[i] = frugi_random(c->config.seed, call->step, s->stored + i);
     if (c->config.residual != FRUGI_RESIDUAL_F32)
@@ -272,7 +272,7 @@ static void store_batch(const frugi_compress_call *call, frugi_workspace *ws, co
 /* Run the four stages. weight: how many batches this one represents in the statistics; 0 if it is not sampled. */
 static void run_stages(const frugi_compress_call *call, frugi_workspace *ws, section_batch *s, double weight) {
     frug_compressor *c = call->c;
-    const frugi_kernel *kernel = ws->batch.length == ws->batch.block ? c->kernel : &frugi_kernel_ref;
+    const frugi_block_kernel *kernel = ws->batch.length == ws->batch.block ? c->kernel : &frugi_block_kernel_ref;
     size_t n = (size_t)ws->batch.blocks * ws->batch.block;
     double t0 = weight > 0 ? frugi_clock() : 0;
     set_batch_buffers(call, ws, s);
@@ -301,8 +301,8 @@ static void run_stages(const frugi_compress_call *call, frugi_workspace *ws, sec
 }
 
 /* Compress batch number n of a section. */
-static void compress_batch(const frugi_compress_call *call, frugi_workspace *ws, const frugi_slice *fs, uint64_t n,
-                           double weight) {
+static void compress_batch(const frugi_compress_call *call, frugi_workspace *ws, const frugi_frame_section *fs,
+                           uint64_t n, double weight) {
     frug_compressor *c = call->c;
     const frugi_section *sec = &fs->section;
     uint64_t whole = sec->count / sec->block, at = n * c->max_batch_blocks;
@@ -330,8 +330,8 @@ static void compress_batch(const frugi_compress_call *call, frugi_workspace *ws,
 
 /* Compress batches lo .. hi - 1 of the frame, on one thread. */
 static void compress_batches(const frugi_compress_call *call, frugi_workspace *ws, uint64_t lo, uint64_t hi,
-                             const frugi_cutting *size) {
-    const frugi_slice *fs = call->c->slice, *end = fs + size->slices;
+                             const frugi_frame_size *size) {
+    const frugi_frame_section *fs = call->c->section, *end = fs + size->sections;
     while (fs + 1 < end && fs[1].first_batch <= lo)
         fs++;
     for (uint64_t n = lo; n < hi; n++) {
@@ -346,7 +346,7 @@ static void compress_batches(const frugi_compress_call *call, frugi_workspace *w
 }
 
 /* Zero the bytes between the parts of a section. */
-static void clear_padding(const frugi_slice *fs, unsigned char *frame) {
+static void clear_padding(const frugi_frame_section *fs, unsigned char *frame) {
     const frugi_section *s = &fs->section;
     unsigned char *payload = frame + fs->payload_at;
     uint64_t scales, indices, values;
@@ -355,16 +355,16 @@ static void clear_padding(const frugi_slice *fs, unsigned char *frame) {
         indices = s->index_at + frugi_index_bytes(s->index, s->block, s->blocks, s->entries);
         values = s->value_at + s->entries * frugi_value_bytes(s->value);
     } else {
-        scales = frugi_group_scale_bytes(s);
+        scales = frugi_value_group_scale_bytes(s);
         indices = s->index_at + s->index_bytes;
-        values = s->value_at + frugi_group_value_bytes(s);
+        values = s->value_at + frugi_value_group_bytes(s);
     }
     memset(payload + scales, 0, s->index_at - scales);
     memset(payload + indices, 0, s->value_at - indices);
     memset(payload + values, 0, s->bytes - values);
 }
 
-static void compress_blocks(const frugi_compress_call *call, const frugi_cutting *size) {
+static void compress_blocks(const frugi_compress_call *call, const frugi_frame_size *size) {
     frug_compressor *c = call->c;
 #pragma omp parallel for num_threads(call->threads) schedule(static, 1) if (call->threads > 1)
     for (int i = 0; i < call->threads; i++) {
@@ -375,18 +375,19 @@ static void compress_blocks(const frugi_compress_call *call, const frugi_cutting
 }
 
 /* Write headers and checksum. */
-static void write_headers(const frugi_compress_call *call, const frugi_cutting *size) {
+static void write_headers(const frugi_compress_call *call, const frugi_frame_size *size) {
     frug_compressor *c = call->c;
     frugi_frame frame = {.bytes = size->bytes,
                          .step = call->step,
                          .layout_hash = c->layout_hash,
                          .source = c->source,
-                         .sections = (uint32_t)size->slices};
+                         .sections = (uint32_t)size->sections};
     for (int i = 0; i < c->threads; i++)
         frame.held += (uint32_t)c->workspace[i].tally.skipped;
-    for (size_t i = 0; i < size->slices; i++) {
-        frugi_section_write(&c->slice[i].section, call->frame + c->slice[i].payload_at - c->slice[i].section.header);
-        clear_padding(&c->slice[i], call->frame);
+    for (size_t i = 0; i < size->sections; i++) {
+        frugi_section_write(&c->section[i].section,
+                            call->frame + c->section[i].payload_at - c->section[i].section.header);
+        clear_padding(&c->section[i], call->frame);
     }
     frugi_frame_write(&frame, call->frame);
     frugi_frame_seal(call->frame, size->bytes, c->threads);
@@ -401,11 +402,11 @@ static uint64_t count_elements(const frugi_compress_call *call) {
     return elements;
 }
 
-static void update_stats(const frugi_compress_call *call, const frugi_cutting *size) {
+static void update_stats(const frugi_compress_call *call, const frugi_frame_size *size) {
     frug_compressor *c = call->c;
     uint64_t entries = 0;
-    for (size_t i = 0; i < size->slices; i++)
-        entries += c->slice[i].section.entries;
+    for (size_t i = 0; i < size->sections; i++)
+        entries += c->section[i].section.entries;
     frugi_stats_count(c, size->bytes, entries, count_elements(call));
     frugi_stats_add_tallies(c);
 }
@@ -413,16 +414,16 @@ static void update_stats(const frugi_compress_call *call, const frugi_cutting *s
 /* ---- calls ------------------------------------------------------------------- */
 
 /* Make the sections and check the room for them: everything that can fail, before the compressor changes. */
-static frug_status make_sections(frugi_compress_call *call, size_t cap, frugi_cutting *size) {
+static frug_status make_sections(frugi_compress_call *call, size_t cap, frugi_frame_size *size) {
     frug_compressor *c = call->c;
     uint64_t bytes = 0;
     if (c->by_units && !call->send_all) {
-        FRUG_TRY(frugi_cut(c, call->begin, call->count, call->step, FRUGI_CUT_BOUND, NULL, size));
+        FRUG_TRY(frugi_make_sections(c, call->begin, call->count, call->step, FRUGI_SECTIONS_BOUND, NULL, size));
         FRUG_TRY(frugi_unit_sections_bound(c, call->begin, call->count, &bytes));
         bytes += size->bytes;
     } else {
-        FRUG_TRY(frugi_cut(c, call->begin, call->count, call->step, call->send_all ? FRUGI_CUT_ALL : FRUGI_CUT_STEP,
-                           c->slice, size));
+        FRUG_TRY(frugi_make_sections(c, call->begin, call->count, call->step,
+                                     call->send_all ? FRUGI_SECTIONS_DENSE : FRUGI_SECTIONS_STEP, c->section, size));
         bytes = size->bytes;
     }
     FRUG_FAIL_IF(cap < bytes, FRUG_ERR_SHORT_BUFFER,
@@ -432,7 +433,7 @@ static frug_status make_sections(frugi_compress_call *call, size_t cap, frugi_cu
 }
 
 /* Unit sections: accumulate, select, then make the sections, whose sizes are known now. */
-static void select_units(const frugi_compress_call *call, frugi_cutting *size) {
+static void select_units(const frugi_compress_call *call, frugi_frame_size *size) {
     frug_compressor *c = call->c;
     frugi_tally *tally = &c->workspace[0].tally;
     size_t first, end;
@@ -442,19 +443,19 @@ static void select_units(const frugi_compress_call *call, frugi_cutting *size) {
     double t1 = frugi_clock();
     frugi_select_units(call, first, end);
     double t2 = frugi_clock();
-    frugi_cut(c, call->begin, call->count, call->step, FRUGI_CUT_STEP, c->slice, size);
+    frugi_make_sections(c, call->begin, call->count, call->step, FRUGI_SECTIONS_STEP, c->section, size);
     tally->feedback += t1 - t0;
     tally->select += t2 - t1;
     tally->encode += frugi_clock() - t2;
 }
 
-static void encode_units(const frugi_compress_call *call, const frugi_cutting *size) {
+static void encode_units(const frugi_compress_call *call, const frugi_frame_size *size) {
     frug_compressor *c = call->c;
     frugi_tally *tally = &c->workspace[0].tally;
     double t0 = frugi_clock();
-    for (size_t i = 0; i < size->slices; i++)
-        if (!c->slice[i].section.block)
-            frugi_encode_unit_section(call, &c->slice[i]);
+    for (size_t i = 0; i < size->sections; i++)
+        if (!c->section[i].section.block)
+            frugi_encode_unit_section(call, &c->section[i]);
     double t1 = frugi_clock();
     frugi_store_residual(call);
     tally->encode += t1 - t0;
@@ -462,7 +463,7 @@ static void encode_units(const frugi_compress_call *call, const frugi_cutting *s
 }
 
 /* Write all payloads. */
-static void encode_frame(const frugi_compress_call *call, frugi_cutting *size) {
+static void encode_frame(const frugi_compress_call *call, frugi_frame_size *size) {
     frug_compressor *c = call->c;
     bool by_units = c->by_units && !call->send_all;
     for (int i = 0; i < c->threads; i++)
@@ -479,14 +480,14 @@ frug_status frug_compress(frug_compressor *c, uint64_t step, uint64_t begin, uin
     FRUG_FAIL_IF(!c || (!grad && count) || !dst || !len, FRUG_ERR_ARG,
                  "compress: compressor, gradient, destination or length is NULL");
     double start = frugi_clock();
-    frugi_cutting size;
+    frugi_frame_size size;
     frugi_compress_call call = {.c = c, .step = step, .begin = begin, .count = count, .grad = grad, .frame = dst};
     FRUG_TRY(frugi_call_init(&call));
     frugi_control_densities(c->control, step, c->density);
     frug_status status = make_sections(&call, cap, &size);
     if (status != FRUG_OK) {
         if (c->config.norm != FRUGI_NORM_OFF)
-            frugi_control_unsay(c->control);
+            frugi_control_undo_norm(c->control);
         return status;
     }
     encode_frame(&call, &size);

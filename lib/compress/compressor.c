@@ -32,14 +32,14 @@ int frugi_threads_for(const frug_compressor *c, uint64_t elements) {
 
 /* One view per tensor that has elements, in the order of the flat buffer. */
 static frug_status make_views(frug_compressor *c) {
-    c->piece = frugi_calloc(c->layout->count + 1, sizeof *c->piece);
-    FRUG_FAIL_IF(!c->piece, FRUG_ERR_MEMORY, "compressor: out of memory");
+    c->view = frugi_calloc(c->layout->count + 1, sizeof *c->view);
+    FRUG_FAIL_IF(!c->view, FRUG_ERR_MEMORY, "compressor: out of memory");
     for (size_t i = 0; i < c->layout->count; i++) {
         const frug_tensor *t = &c->layout->tensor[i];
         uint64_t n = frugi_tensor_elements(t);
         if (n == 0)
             continue;
-        frugi_piece *view = &c->piece[c->pieces++];
+        frugi_tensor_view *view = &c->view[c->views++];
         view->begin = t->offset;
         view->count = n;
         view->tensor = (uint32_t)i;
@@ -53,13 +53,13 @@ static frug_status make_views(frug_compressor *c) {
 
 /* The controller covers compressed tensors only. */
 static frug_status make_controller(frug_compressor *c) {
-    frugi_controlled *tensor = frugi_calloc(c->pieces + 1, sizeof *tensor);
+    frugi_control_tensor *tensor = frugi_calloc(c->views + 1, sizeof *tensor);
     size_t count = 0;
     FRUG_FAIL_IF(!tensor, FRUG_ERR_MEMORY, "compressor: out of memory");
-    for (size_t i = 0; i < c->pieces; i++)
-        if (!c->piece[i].dense) {
-            c->piece[i].number = count;
-            tensor[count++] = (frugi_controlled){c->layout->tensor[c->piece[i].tensor].role, c->piece[i].count};
+    for (size_t i = 0; i < c->views; i++)
+        if (!c->view[i].dense) {
+            c->view[i].number = count;
+            tensor[count++] = (frugi_control_tensor){c->layout->tensor[c->view[i].tensor].role, c->view[i].count};
         }
     frug_status status = frugi_control_create(&c->config, tensor, count, c->total_steps, &c->control);
     frugi_free(tensor);
@@ -86,12 +86,12 @@ static frug_status make_workspace(const frug_compressor *c, frugi_workspace *ws)
 }
 
 static frug_status make_buffers(frug_compressor *c) {
-    uint64_t chunks = frug_layout_elements(c->layout) / FRUGI_NORM_STRETCH + 1;
-    c->slice = frugi_calloc(FRUGI_SECTIONS_PER_TENSOR * c->pieces + 1, sizeof *c->slice);
+    uint64_t chunks = frug_layout_elements(c->layout) / FRUGI_NORM_CHUNK + 1;
+    c->section = frugi_calloc(FRUGI_SECTIONS_PER_TENSOR * c->views + 1, sizeof *c->section);
     c->partial_energy = frugi_calloc(chunks, sizeof *c->partial_energy);
     c->zeros = frugi_alloc(FRUGI_BATCH_ELEMENTS * sizeof *c->zeros);
     c->workspace = frugi_alloc((size_t)c->threads * sizeof *c->workspace);
-    FRUG_FAIL_IF(!c->slice || !c->partial_energy || !c->zeros || !c->workspace, FRUG_ERR_MEMORY,
+    FRUG_FAIL_IF(!c->section || !c->partial_energy || !c->zeros || !c->workspace, FRUG_ERR_MEMORY,
                  "compressor: out of memory");
     for (int i = 0; i < c->threads; i++)
         FRUG_TRY(make_workspace(c, &c->workspace[i]));
@@ -112,11 +112,11 @@ static frug_status init(frug_compressor *c, const frug_config *config, const fru
     c->total_steps = options->total_steps;
     c->source = options->source;
     c->threads = thread_count(options->threads);
-    c->kernel = frugi_kernel_for(isa, config->block);
+    c->kernel = frugi_block_kernel_for(isa, config->block);
     c->beta = config->feedback == FRUGI_FEEDBACK_MERGED ? (float)config->beta : 1.0f;
     c->max_batch_blocks = FRUGI_BATCH_ELEMENTS / config->block;
-    if (c->max_batch_blocks > FRUGI_LANES)
-        c->max_batch_blocks = FRUGI_LANES;
+    if (c->max_batch_blocks > FRUGI_BATCH_BLOCKS)
+        c->max_batch_blocks = FRUGI_BATCH_BLOCKS;
     c->stats.struct_size = sizeof c->stats;
     FRUG_TRY(frugi_layout_copy(layout, &c->layout));
     c->layout_hash = frug_layout_hash(layout);
@@ -161,22 +161,22 @@ void frug_compressor_destroy(frug_compressor *c) {
     frugi_free(c->block_reader);
     frugi_free(c->unit_source);
     frugi_free(c->unit_cursor);
-    frugi_free(c->slice);
-    frugi_free(c->piece);
+    frugi_free(c->section);
+    frugi_free(c->view);
     frug_layout_destroy(c->layout);
     frugi_free(c);
 }
 
 frug_status frug_compressor_bound(const frug_compressor *c, uint64_t begin, uint64_t count, size_t *bytes) {
     FRUG_FAIL_IF(!c || !bytes, FRUG_ERR_ARG, "bound: compressor or result is NULL");
-    frugi_cutting size;
+    frugi_frame_size size;
     uint64_t most = 0, units = 0;
-    FRUG_TRY(frugi_cut(c, begin, count, 0, FRUGI_CUT_BOUND, NULL, &size));
+    FRUG_TRY(frugi_make_sections(c, begin, count, 0, FRUGI_SECTIONS_BOUND, NULL, &size));
     if (c->by_units)
         FRUG_TRY(frugi_unit_sections_bound(c, begin, count, &units));
     most = size.bytes + units;
     if (c->config.warmup || c->config.dense_every) {
-        FRUG_TRY(frugi_cut(c, begin, count, 0, FRUGI_CUT_ALL, NULL, &size));
+        FRUG_TRY(frugi_make_sections(c, begin, count, 0, FRUGI_SECTIONS_DENSE, NULL, &size));
         most = size.bytes > most ? size.bytes : most;
     }
     *bytes = most;
@@ -189,21 +189,21 @@ static frug_status set_tensor_signal(frug_compressor *c, frug_signal signal, siz
     FRUG_FAIL_IF(tensor >= c->layout->count, FRUG_ERR_ARG, "tell: no tensor %zu: the layout has %zu", tensor,
                  c->layout->count);
     const char *name = c->layout->tensor[tensor].name;
-    const frugi_piece *view = c->piece;
-    while (view < c->piece + c->pieces && (view->tensor != tensor || view->dense))
+    const frugi_tensor_view *view = c->view;
+    while (view < c->view + c->views && (view->tensor != tensor || view->dense))
         view++;
-    FRUG_FAIL_IF(view == c->piece + c->pieces, FRUG_ERR_ARG, "tell: tensor '%s' is sent dense", name);
+    FRUG_FAIL_IF(view == c->view + c->views, FRUG_ERR_ARG, "tell: tensor '%s' is sent dense", name);
     if (signal == FRUG_SIGNAL_SENSITIVITY) {
         FRUG_FAIL_IF(c->config.layers != FRUGI_LAYERS_SENSITIVITY, FRUG_ERR_ARG,
                      "tell: the sensitivity of tensor '%s' needs layers=sensitivity", name);
         FRUG_FAIL_IF(count != 1, FRUG_ERR_ARG, "tell: the sensitivity of tensor '%s' is 1 number, not %zu", name,
                      count);
-        frugi_control_weight(c->control, view->number, values[0]);
+        frugi_control_set_weight(c->control, view->number, values[0]);
         return FRUG_OK;
     }
-    FRUG_FAIL_IF(!c->given_scores || !c->contest[view->contest].heads, FRUG_ERR_ARG,
+    FRUG_FAIL_IF(!c->given_scores || !c->select_group[view->select_group].heads, FRUG_ERR_ARG,
                  "tell: tensor '%s' has no heads whose scores can be set; this needs unit=head,score=given", name);
-    frugi_contest *group = &c->contest[view->contest];
+    frugi_select_group *group = &c->select_group[view->select_group];
     FRUG_FAIL_IF(count != group->units, FRUG_ERR_ARG, "tell: %zu scores for the %llu heads of tensor '%s'", count,
                  (unsigned long long)group->units, name);
     for (size_t i = 0; i < count; i++)
@@ -223,7 +223,7 @@ frug_status frug_compressor_tell(frug_compressor *c, frug_signal signal, size_t 
         FRUG_FAIL_IF(count != 1, FRUG_ERR_ARG, "tell: the norm is 1 number, not %zu", count);
         FRUG_FAIL_IF(c->config.norm == FRUGI_NORM_OFF, FRUG_ERR_ARG,
                      "tell: the norm needs norm=follow or norm=accordion");
-        c->norm_told = true;
+        c->norm_is_set = true;
         c->norm = values[0];
         return FRUG_OK;
     case FRUG_SIGNAL_SENSITIVITY:

@@ -16,31 +16,31 @@
 #define FRUGI_STATS_PERIOD   64u   /* statistics sample one batch, block or chunk in this many */
 
 /** View of a tensor with at least one element. */
-typedef struct frugi_piece {
+typedef struct frugi_tensor_view {
     uint64_t begin, count;
     uint64_t first_block; /* number of its first block among all compressed blocks */
     uint32_t tensor;      /* index in the layout */
     bool dense;           /* sent whole, as f32 */
     /* Compressed tensors only. */
-    size_t number;   /* index among compressed tensors */
-    frugi_grid grid; /* its units */
-    size_t contest;  /* selection group of its units */
+    size_t number;       /* index among compressed tensors */
+    frugi_grid grid;     /* its units */
+    size_t select_group; /* selection group of its units */
     /* Selection of this step, set by frugi_select_units(). */
     const uint32_t *list;  /* selected units, ascending; NULL for all */
-    uint64_t kept;         /* number of selected units */
+    uint64_t selected;     /* number of selected units */
     const float *values;   /* accumulators of the elements in list, if they were copied; else NULL */
     const uint32_t *drawn; /* rule=probabilistic: elements that are sent as plus or minus draw_unit */
     uint64_t draws;
     float draw_unit;
-} frugi_piece;
+} frugi_tensor_view;
 
 /**
  * Selection group: the units that compete when segment is tensor. These are the units of one tensor, or the heads of
  * one attention module, where a head is made of units of several tensors. With segment=all several groups are selected
  * from together.
  */
-typedef struct frugi_contest {
-    size_t first, pieces;   /* its tensors are c->member[first] .. c->member[first + pieces - 1] */
+typedef struct frugi_select_group {
+    size_t first, views;    /* its tensors are c->member[first] .. c->member[first + views - 1] */
     uint64_t units;         /* competing units: those of its tensor, or heads */
     uint64_t first_unit;    /* units of all groups before; offset into c->score */
     uint64_t first_segment; /* segments of all groups before */
@@ -50,20 +50,20 @@ typedef struct frugi_contest {
     uint32_t module;
     float threshold;       /* rule=threshold:track: current threshold; 0: none yet */
     frugi_learned learned; /* rule=learned */
-} frugi_contest;
+} frugi_select_group;
 
 /** A section being written: its wire header, and what the encoder needs besides. */
-typedef struct frugi_slice {
+typedef struct frugi_frame_section {
     frugi_section section;
-    bool dense;               /* of dense tensors, which have no residual */
-    uint64_t stored;          /* number of its first block in the residual stores */
-    uint64_t payload_at;      /* offset of its payload in the frame */
-    uint64_t first_batch;     /* batches of all sections before */
-    const frugi_piece *piece; /* this and what follows: unit sections only */
-    const uint32_t *list;     /* selected units; NULL for all */
-    const float *values;      /* accumulators of the elements in list, if they were copied; else NULL */
-    float draw_unit;          /* if not 0: entries are sent as plus or minus this */
-} frugi_slice;
+    bool dense;                    /* of dense tensors, which have no residual */
+    uint64_t stored;               /* number of its first block in the residual stores */
+    uint64_t payload_at;           /* offset of its payload in the frame */
+    uint64_t first_batch;          /* batches of all sections before */
+    const frugi_tensor_view *view; /* this and what follows: unit sections only */
+    const uint32_t *list;          /* selected units; NULL for all */
+    const float *values;           /* accumulators of the elements in list, if they were copied; else NULL */
+    float draw_unit;               /* if not 0: entries are sent as plus or minus this */
+} frugi_frame_section;
 
 /** Position in a received frame, which is read section by section. */
 typedef struct frugi_cursor {
@@ -86,7 +86,7 @@ typedef struct frugi_unit_source {
 
 /** Position of one thread in a frugi_unit_source. */
 typedef struct frugi_unit_cursor {
-    frugi_walk walk;
+    frugi_index_reader walk;
     uint64_t at;   /* number of the next value */
     bool has_unit; /* the section contains the current unit */
 } frugi_unit_cursor;
@@ -110,7 +110,7 @@ typedef struct frugi_tally {
 /** Scratch memory of one thread. */
 typedef struct frugi_workspace {
     frugi_batch batch;
-    frugi_lanes lanes;
+    frugi_batch_scratch lanes;
     frugi_tally tally;
     float *acc;      /* accumulators, where they are not updated in place */
     float *saved;    /* residuals before the update */
@@ -131,27 +131,27 @@ struct frug_compressor {
     int threads;
     float beta;                /* decay of the residual in use */
     uint32_t max_batch_blocks; /* blocks in a batch */
-    const frugi_kernel *kernel;
-    frugi_piece *piece; /* in the order of the flat buffer */
-    size_t pieces;
+    const frugi_block_kernel *kernel;
+    frugi_tensor_view *view; /* in the order of the flat buffer */
+    size_t views;
     uint64_t blocks; /* of compressed tensors */
     frugi_control *control;
     double *density;        /* of each compressed tensor at this step */
-    bool norm_told;         /* the caller has set the norm of the whole gradient: */
+    bool norm_is_set;       /* the caller has set the norm of the whole gradient: */
     double norm;            /* this one */
-    double norm_here;       /* norm of the range being compressed, if an option needs it */
-    bool range_norm_is_set; /* norm_here was set by frugi_norm_take() and stays until frugi_norm_drop() */
+    double range_norm;      /* norm of the range being compressed, if an option needs it */
+    bool range_norm_is_set; /* range_norm was set by frugi_norm_measure() and stays until frugi_norm_clear() */
     double *partial_energy; /* sums of squares of the chunks of a gradient */
     frugi_store residual;   /* unless feedback=none */
     frugi_store momentum;   /* feedback=dgc: momentum; feedback=ef21: smoothed gradient */
 
     /* Unit sections (by_units): see partition.c. */
     bool by_units;
-    frugi_contest *contest;
-    size_t contests;
-    size_t *member;   /* indices into piece, group by group */
-    frugi_span *span; /* one per group */
-    frugi_whole *topk;
+    frugi_select_group *select_group;
+    size_t select_groups;
+    size_t *member;          /* indices into view, group by group */
+    frugi_float_array *span; /* one per group */
+    frugi_topk *topk;
     float *accumulators; /* in blocks like the stores; NULL where the residual store serves */
     bool acc_is_grad;    /* the accumulators of this step are the gradient itself */
     float *score;        /* one per competing unit, unless units are elements */
@@ -167,11 +167,11 @@ struct frug_compressor {
     uint8_t *sent_mask;           /* feedback=dgc: 1 for elements sent at this step */
     uint8_t *skipped;             /* 1 for blocks skipped at this step */
 
-    float *zeros;               /* a batch */
-    frugi_workspace *workspace; /* one per thread */
-    frugi_slice *slice;         /* of the frame being written: FRUGI_SECTIONS_PER_TENSOR per tensor, and one more */
-    size_t cursor_capacity;     /* frames that the four arrays below have room for */
-    frugi_cursor *cursor;       /* one per frame */
+    float *zeros;                 /* a batch */
+    frugi_workspace *workspace;   /* one per thread */
+    frugi_frame_section *section; /* of the frame being written: FRUGI_SECTIONS_PER_TENSOR per tensor, and one more */
+    size_t cursor_capacity;       /* frames that the four arrays below have room for */
+    frugi_cursor *cursor;         /* one per frame */
     frugi_block_reader *block_reader; /* one per thread and frame */
     frugi_unit_source *unit_source;   /* FRUGI_SECTIONS_PER_TENSOR per frame */
     frugi_unit_cursor *unit_cursor;   /* one per thread and unit_source */
@@ -189,7 +189,7 @@ static inline bool frugi_all_finite(const float *x, uint32_t n) {
     return frugi_largest_magnitude(x, n) < FRUGI_INF_BITS;
 }
 
-#define FRUGI_NORM_STRETCH 65536u /* elements per partial sum of a norm */
+#define FRUGI_NORM_CHUNK 65536u /* elements per partial sum of a norm */
 
 /** The sum of squares. */
 static inline double frugi_energy(const float *x, uint64_t n) {
@@ -212,7 +212,7 @@ int frugi_threads_for(const frug_compressor *c, uint64_t elements);
 frug_status frugi_check_range(const frug_compressor *c, uint64_t begin, uint64_t count);
 
 /** Index of the first tensor view that ends after an element. */
-size_t frugi_piece_at(const frug_compressor *c, uint64_t element);
+size_t frugi_view_at(const frug_compressor *c, uint64_t element);
 
 /**
  * Iterator over the tensors that overlap a range of the flat buffer, in order. Gaps between tensors are left out.
@@ -222,15 +222,15 @@ size_t frugi_piece_at(const frug_compressor *c, uint64_t element);
  *       use(it.view, it.from, it.to);
  */
 typedef struct frugi_range_iter {
-    const frugi_piece *view; /* current tensor */
-    uint64_t from, to;       /* the elements of it that lie in the range, as positions in the flat buffer */
-    uint64_t begin, end;     /* the range */
-    const frugi_piece *next, *last;
+    const frugi_tensor_view *view; /* current tensor */
+    uint64_t from, to;             /* the elements of it that lie in the range, as positions in the flat buffer */
+    uint64_t begin, end;           /* the range */
+    const frugi_tensor_view *next, *last;
 } frugi_range_iter;
 
 static inline frugi_range_iter frugi_range_start(const frug_compressor *c, uint64_t begin, uint64_t end) {
     return (frugi_range_iter){
-        .begin = begin, .end = end, .next = c->piece + frugi_piece_at(c, begin), .last = c->piece + c->pieces};
+        .begin = begin, .end = end, .next = c->view + frugi_view_at(c, begin), .last = c->view + c->views};
 }
 
 /** Go to the next tensor; false at the end. An empty range inside a tensor gives that tensor with from == to. */
@@ -293,7 +293,7 @@ typedef struct frugi_compress_call {
 frug_status frugi_call_init(frugi_compress_call *call);
 
 /** Share of a sent entry that stays in the residual at a step (option hold). */
-FRUGI_SHARED float frugi_held_share(const struct frug_config *config, uint64_t step, uint64_t total_steps);
+FRUGI_EXPORT float frugi_retained_share(const struct frug_config *config, uint64_t step, uint64_t total_steps);
 
 /**
  * The gradient of a batch or block, scaled by grad_scale and padded with zeros from `count` to `room` elements. Returns
@@ -312,33 +312,33 @@ static inline const float *frugi_scaled_gradient(const frugi_compress_call *call
 /* ---- sections of a frame: frame_sections.c ------------------------------------- */
 
 /** Size of a frame. */
-typedef struct frugi_cutting {
-    size_t slices;    /* sections */
+typedef struct frugi_frame_size {
+    size_t sections;  /* sections */
     uint64_t bytes;   /* of the whole frame */
     uint64_t batches; /* of all sections */
-} frugi_cutting;
+} frugi_frame_size;
 
-typedef enum frugi_cut_for {
-    FRUGI_CUT_STEP, /* a normal step; unit sections by the selection made before */
-    FRUGI_CUT_ALL,  /* a step that sends everything */
-    FRUGI_CUT_BOUND /* the most bytes of any step except those that send everything; makes no sections */
-} frugi_cut_for;
+typedef enum frugi_section_mode {
+    FRUGI_SECTIONS_STEP,  /* a normal step; unit sections by the selection made before */
+    FRUGI_SECTIONS_DENSE, /* a step that sends everything */
+    FRUGI_SECTIONS_BOUND  /* the most bytes of any step except those that send everything; makes no sections */
+} frugi_section_mode;
 
 /**
  * Divide a range of the flat buffer into the sections of a frame.
  *
  *   sections   room for FRUGI_SECTIONS_PER_TENSOR per tensor and one more; NULL if only the size is needed
  */
-frug_status frugi_cut(const frug_compressor *c, uint64_t begin, uint64_t count, uint64_t step, frugi_cut_for what,
-                      frugi_slice *sections, frugi_cutting *size);
+frug_status frugi_make_sections(const frug_compressor *c, uint64_t begin, uint64_t count, uint64_t step,
+                                frugi_section_mode what, frugi_frame_section *sections, frugi_frame_size *size);
 
 /**
- * Divide a range into c->slice for a step whose densities do not depend on a norm. Used by the GPU compressor.
+ * Divide a range into c->section for a step whose densities do not depend on a norm. Used by the GPU compressor.
  *
  *   all   set to whether the step sends everything
  */
-FRUGI_SHARED frug_status frugi_cut_step(frug_compressor *c, uint64_t step, uint64_t begin, uint64_t count, bool *all,
-                                        frugi_cutting *size);
+FRUGI_EXPORT frug_status frugi_make_step_sections(frug_compressor *c, uint64_t step, uint64_t begin, uint64_t count,
+                                                  bool *all, frugi_frame_size *size);
 
 /* ---- units and selection groups: partition.c ------------------------------------- */
 
@@ -346,13 +346,13 @@ frug_status frugi_partition_create(frug_compressor *c);
 void frugi_partition_destroy(frug_compressor *c);
 
 /** Density of a selection group: the mean over its tensors. */
-double frugi_select_group_density(const frug_compressor *c, const frugi_contest *group, const double *density);
+double frugi_select_group_density(const frug_compressor *c, const frugi_select_group *group, const double *density);
 
 /** Number of units that a density selects from a group: at least 1. */
-uint64_t frugi_select_group_count(const frugi_contest *group, double density);
+uint64_t frugi_select_group_count(const frugi_select_group *group, double density);
 
 /** Length of a segment of a group, in units. */
-uint64_t frugi_select_group_segment(const frug_compressor *c, const frugi_contest *group);
+uint64_t frugi_select_group_segment(const frug_compressor *c, const frugi_select_group *group);
 
 /**
  * The selection groups first .. end - 1 of a range. Returns FRUG_ERR_ARG if the range cuts a tensor or an attention
@@ -370,7 +370,7 @@ frug_status frugi_unit_sections_bound(const frug_compressor *c, uint64_t begin, 
 void frugi_accumulate_range(const frugi_compress_call *call);
 
 /** The accumulators of a tensor after frugi_accumulate_range(). */
-const float *frugi_accumulators(const frugi_compress_call *call, const frugi_piece *view);
+const float *frugi_accumulators(const frugi_compress_call *call, const frugi_tensor_view *view);
 
 /**
  * Update n elements of the momentum (feedback=dgc) or of the smoothed gradient (feedback=ef21). Returns what is added
@@ -388,13 +388,13 @@ void frugi_store_residual(const frugi_compress_call *call);
 /** Measure the norm of the range where an option needs it; pass it to the controller and clip by it. */
 void frugi_apply_norm(frugi_compress_call *call);
 
-/** Measure the norm of a range that is compressed part by part; it holds for all calls until frugi_norm_drop(). */
-FRUGI_SHARED void frugi_norm_take(frug_compressor *c, uint64_t begin, uint64_t count, const float *grad);
-FRUGI_SHARED void frugi_norm_drop(frug_compressor *c);
+/** Measure the norm of a range that is compressed part by part; it holds for all calls until frugi_norm_clear(). */
+FRUGI_EXPORT void frugi_norm_measure(frug_compressor *c, uint64_t begin, uint64_t count, const float *grad);
+FRUGI_EXPORT void frugi_norm_clear(frug_compressor *c);
 
 /* ---- unit_select.c --------------------------------------------------------------- */
 
-/** Select units. Sets list, kept, values, drawn, draws and draw_unit of the tensors of groups first .. end - 1. */
+/** Select units. Sets list, selected, values, drawn, draws and draw_unit of the tensors of groups first .. end - 1. */
 void frugi_select_units(const frugi_compress_call *call, size_t first, size_t end);
 
 /** Random key of a group and step, for rule=random and stochastic rounding. */
@@ -406,10 +406,11 @@ uint64_t frugi_draw_key(const frug_compressor *c, uint64_t step, size_t number);
 void frugi_set_index_code(frugi_index_choice choice, const uint32_t *list, frugi_section *section);
 
 /** Make the sections of a tensor, 0 to FRUGI_SECTIONS_PER_TENSOR, with their sizes. Returns their number. */
-size_t frugi_make_unit_sections(const frug_compressor *c, const frugi_piece *view, uint64_t step, frugi_slice *fs);
+size_t frugi_make_unit_sections(const frug_compressor *c, const frugi_tensor_view *view, uint64_t step,
+                                frugi_frame_section *fs);
 
 /** Write the payload of a unit section; the accumulators keep what was not sent. */
-void frugi_encode_unit_section(const frugi_compress_call *call, const frugi_slice *fs);
+void frugi_encode_unit_section(const frugi_compress_call *call, const frugi_frame_section *fs);
 
 /* ---- decompress.c, unit_decode.c ---------------------------------------------------- */
 
@@ -429,18 +430,18 @@ frug_status frugi_frames_open(frug_compressor *c, const void *const *frames, con
 frug_status frugi_frames_sum(frug_compressor *c, size_t count_frames, const frugi_target *target);
 
 /** The same for frames that each cover a range of their own and have a target of their own. */
-frug_status frugi_parts_open(frug_compressor *c, const void *const *frames, const size_t *lens, size_t count_frames,
-                             const frugi_target *targets);
-frug_status frugi_parts_sum(frug_compressor *c, size_t count_frames, const frugi_target *targets);
+frug_status frugi_frames_open_each(frug_compressor *c, const void *const *frames, const size_t *lens,
+                                   size_t count_frames, const frugi_target *targets);
+frug_status frugi_frames_sum_each(frug_compressor *c, size_t count_frames, const frugi_target *targets);
 
 /** Add up the first `count` sections of c->unit_source, which cover the same elements. */
 void frugi_sum_unit_sections(const frug_compressor *c, size_t count, const frugi_target *target);
 
-/** dst = keep * dst + gain * sum as in frugi_target; then reset sum to frugi_nothing(). */
-void frugi_finish(float *dst, float *sum, uint64_t n, float keep, float gain);
+/** dst = keep * dst + gain * sum as in frugi_target; then reset sum to frugi_sum_start(). */
+void frugi_add_scaled_sum(float *dst, float *sum, uint64_t n, float keep, float gain);
 
 /** Start value of a sum: the zero that gives -0 times gain. Adding -0 changes no bits, not even those of -0. */
-static inline float frugi_nothing(float gain) {
+static inline float frugi_sum_start(float gain) {
     return gain < 0 ? 0.0f : -0.0f;
 }
 

@@ -197,7 +197,7 @@ static void add_decoded(const frugi_section *s, const unsigned char *index, frug
 /* A reader that starts at block b of the cursor's section. */
 static frugi_block_reader open_reader(const frugi_cursor *cursor, uint64_t b) {
     const frugi_section *s = &cursor->section;
-    frugi_place at = frugi_section_place(s, b);
+    frugi_block_offsets at = frugi_section_block_offsets(s, b);
     frugi_block_reader r = {.section = s,
                             .scale = cursor->payload + at.scale,
                             .index = cursor->payload + at.index,
@@ -236,11 +236,11 @@ static inline void add_block(frugi_block_reader *r, frugi_workspace *ws, uint64_
 typedef float four __attribute__((vector_size(16), aligned(4), may_alias));
 
 /*
- * frugi_finish() for keep 1, or 0 (overwrite). One cache line per round, because the loop overhead costs as much as
- * four floats. Returns the number of elements done.
+ * frugi_add_scaled_sum() for keep 1, or 0 (overwrite). One cache line per round, because the loop overhead costs as
+ * much as four floats. Returns the number of elements done.
  */
 static inline uint64_t apply_lines(float *dst, float *sum, uint64_t n, bool overwrite, float gain) {
-    const float start = frugi_nothing(gain);
+    const float start = frugi_sum_start(gain);
     const four reset = {start, start, start, start}, zero = {0};
     uint64_t i = 0;
     for (; i + 16 <= n; i += 16) {
@@ -256,8 +256,8 @@ static inline uint64_t apply_lines(float *dst, float *sum, uint64_t n, bool over
     return i;
 }
 
-void frugi_finish(float *dst, float *sum, uint64_t n, float keep, float gain) {
-    const float start = frugi_nothing(gain);
+void frugi_add_scaled_sum(float *dst, float *sum, uint64_t n, float keep, float gain) {
+    const float start = frugi_sum_start(gain);
     uint64_t i = 0;
     if (keep == 1.0f)
         i = apply_lines(dst, sum, n, false, gain);
@@ -279,7 +279,7 @@ typedef struct pending_block {
 static inline void apply_quarter(const pending_block *p, uint32_t i, const frugi_target *t) {
     uint32_t from = i * p->quarter, to = from + p->quarter < p->length ? from + p->quarter : p->length;
     if (from < to)
-        frugi_finish(p->dst + from, p->sum + from, to - from, t->keep, t->gain);
+        frugi_add_scaled_sum(p->dst + from, p->sum + from, to - from, t->keep, t->gain);
 }
 
 /*
@@ -294,7 +294,7 @@ static void sum_blocks(const frug_compressor *c, int thread, size_t count_frames
     float *sum = ws->acc, *other = ws->saved, *dst = t->dst + (s->begin - t->begin) + lo * s->block;
     pending_block pending = {0};
     for (uint32_t e = 0; e < s->block; e++)
-        sum[e] = other[e] = frugi_nothing(t->gain);
+        sum[e] = other[e] = frugi_sum_start(t->gain);
     for (size_t i = 0; i < count_frames; i++)
         block_reader[i] = open_reader(&c->cursor[i], lo);
     for (uint64_t b = lo; b < hi; b++, dst += s->block) {
@@ -374,8 +374,8 @@ static void swap_first(frug_compressor *c, size_t i) {
     c->cursor[i] = first;
 }
 
-frug_status frugi_parts_open(frug_compressor *c, const void *const *frames, const size_t *lens, size_t count_frames,
-                             const frugi_target *targets) {
+frug_status frugi_frames_open_each(frug_compressor *c, const void *const *frames, const size_t *lens,
+                                   size_t count_frames, const frugi_target *targets) {
     FRUG_TRY(reserve_frames(c, count_frames));
     for (size_t i = 0; i < count_frames; i++)
         FRUG_TRY(open_frame(c, frames[i], lens[i], i));
@@ -390,7 +390,7 @@ frug_status frugi_parts_open(frug_compressor *c, const void *const *frames, cons
     return FRUG_OK;
 }
 
-frug_status frugi_parts_sum(frug_compressor *c, size_t count_frames, const frugi_target *targets) {
+frug_status frugi_frames_sum_each(frug_compressor *c, size_t count_frames, const frugi_target *targets) {
     for (size_t i = 0; i < count_frames; i++) {
         swap_first(c, i);
         frug_status status = frugi_frames_sum(c, 1, &targets[i]);

@@ -14,7 +14,7 @@
 #include <string.h>
 
 /* The shortest index code takes at most 4 bytes per entry, and at most 1 bit per element. */
-size_t frugi_nonzeros_bound(const frug_compressor *c, uint64_t begin, uint64_t count, uint64_t nonzeros) {
+size_t frugi_exact_frame_bound(const frug_compressor *c, uint64_t begin, uint64_t count, uint64_t nonzeros) {
     size_t sections = 0;
     frugi_range_iter it = frugi_range_start(c, begin, begin + count);
     while (frugi_range_next(&it))
@@ -53,8 +53,8 @@ static void write_section(const frugi_section *s, const float *x, const uint32_t
         memcpy(values + 4 * i, &x[s->kept < s->count ? list[i] : i], 4);
 }
 
-frug_status frugi_nonzeros_say(frug_compressor *c, uint64_t step, uint64_t begin, uint64_t count, const float *x,
-                               uint32_t *list, void *dst, size_t cap, size_t *len) {
+frug_status frugi_exact_frame_encode(frug_compressor *c, uint64_t step, uint64_t begin, uint64_t count, const float *x,
+                                     uint32_t *list, void *dst, size_t cap, size_t *len) {
     uint64_t at = FRUGI_FRAME_HEADER;
     unsigned char *out = dst;
     frugi_frame frame = {.step = step, .layout_hash = c->layout_hash, .source = c->source};
@@ -91,7 +91,7 @@ static void add_to_block(frug_compressor *c, uint64_t step, uint64_t b, uint64_t
         residual[at + i] += x[i];
     if (!frugi_all_finite(residual, c->config.block))
         return; /* an infinity would make every later step skip the block */
-    frugi_store_save(&c->residual, b, residual, frugi_random(c->config.seed ^ FRUGI_OTHER_DRAWS, step, b));
+    frugi_store_save(&c->residual, b, residual, frugi_random(c->config.seed ^ FRUGI_SECOND_STREAM, step, b));
 }
 
 void frugi_residual_add(frug_compressor *c, uint64_t step, uint64_t begin, uint64_t count, const float *x) {

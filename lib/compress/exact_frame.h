@@ -5,7 +5,7 @@
 #include "compress/compressor.h"
 
 /** The most bytes of a frame with a number of non-zero elements of a range. */
-size_t frugi_nonzeros_bound(const frug_compressor *c, uint64_t begin, uint64_t count, uint64_t nonzeros);
+size_t frugi_exact_frame_bound(const frug_compressor *c, uint64_t begin, uint64_t count, uint64_t nonzeros);
 
 /**
  * Encode the non-zero elements of a range as a frame, exactly. The range may begin and end anywhere.
@@ -15,14 +15,14 @@ size_t frugi_nonzeros_bound(const frug_compressor *c, uint64_t begin, uint64_t c
  *
  * Allocates: never. Returns FRUG_ERR_ARG, FRUG_ERR_SHORT_BUFFER.
  */
-frug_status frugi_nonzeros_say(frug_compressor *c, uint64_t step, uint64_t begin, uint64_t count, const float *x,
-                               uint32_t *list, void *dst, size_t cap, size_t *len);
+frug_status frugi_exact_frame_encode(frug_compressor *c, uint64_t step, uint64_t begin, uint64_t count, const float *x,
+                                     uint32_t *list, void *dst, size_t cap, size_t *len);
 
 /**
  * Add finite numbers to the residual of a range: what a shard's rank has summed and not sent. Dense tensors and
  * feedback=none have no residual. A block to which only zeros are added keeps its bits, and so does one whose sum would
  * not be finite.
  */
-FRUGI_SHARED void frugi_residual_add(frug_compressor *c, uint64_t step, uint64_t begin, uint64_t count, const float *x);
+FRUGI_EXPORT void frugi_residual_add(frug_compressor *c, uint64_t step, uint64_t begin, uint64_t count, const float *x);
 
 #endif

@@ -26,10 +26,11 @@ static frugi_index block_index_code(const frug_compressor *c, frugi_section *s) 
 }
 
 /* Density of a tensor. */
-static double density_of(const frug_compressor *c, const frugi_piece *view, frugi_cut_for what) {
-    if (view->dense || what == FRUGI_CUT_ALL)
+static double density_of(const frug_compressor *c, const frugi_tensor_view *view, frugi_section_mode what) {
+    if (view->dense || what == FRUGI_SECTIONS_DENSE)
         return 1.0;
-    return what == FRUGI_CUT_BOUND ? frugi_control_most(c->control, view->number) : c->density[view->number];
+    return what == FRUGI_SECTIONS_BOUND ? frugi_control_max_density(c->control, view->number)
+                                        : c->density[view->number];
 }
 
 /* Whether every step sends everything. A density slightly below 1 may need more bytes, because it has indices. */
@@ -39,9 +40,9 @@ static bool always_sends_all(const frug_compressor *c) {
            f->norm == FRUGI_NORM_OFF;
 }
 
-static frugi_slice make_block_section(const frug_compressor *c, const frugi_piece *view, uint64_t begin, uint64_t end,
-                                      uint64_t step, frugi_cut_for what) {
-    frugi_slice fs = {.dense = view->dense};
+static frugi_frame_section make_block_section(const frug_compressor *c, const frugi_tensor_view *view, uint64_t begin,
+                                              uint64_t end, uint64_t step, frugi_section_mode what) {
+    frugi_frame_section fs = {.dense = view->dense};
     frugi_section *s = &fs.section;
     s->block = c->config.block;
     s->tensor = view->tensor;
@@ -54,7 +55,7 @@ static frugi_slice make_block_section(const frug_compressor *c, const frugi_piec
     } else {
         fs.stored = view->first_block + (begin - view->begin) / s->block;
         s->kappa = frugi_kappa(density_of(c, view, what), s->block);
-        s->value = what == FRUGI_CUT_ALL ? FRUGI_VALUE_F32 : c->config.value;
+        s->value = what == FRUGI_SECTIONS_DENSE ? FRUGI_VALUE_F32 : c->config.value;
         s->first = fs.stored + step % FRUGI_PHASES;
         s->index = block_index_code(c, s);
     }
@@ -69,7 +70,7 @@ static void round_up(const frug_compressor *c, frugi_section *s) {
 }
 
 /* A range may begin and end between blocks only. */
-static frug_status check_block_boundary(const frug_compressor *c, const frugi_piece *view, uint64_t at,
+static frug_status check_block_boundary(const frug_compressor *c, const frugi_tensor_view *view, uint64_t at,
                                         const char *which) {
     bool fits = at == view->begin || at == view->begin + view->count || (at - view->begin) % c->config.block == 0;
     FRUG_FAIL_IF(!fits, FRUG_ERR_ARG, "range: its %s at element %llu cuts a block of %u in tensor '%s'", which,
@@ -77,11 +78,11 @@ static frug_status check_block_boundary(const frug_compressor *c, const frugi_pi
     return FRUG_OK;
 }
 
-size_t frugi_piece_at(const frug_compressor *c, uint64_t element) {
-    size_t lo = 0, hi = c->pieces;
+size_t frugi_view_at(const frug_compressor *c, uint64_t element) {
+    size_t lo = 0, hi = c->views;
     while (lo < hi) {
         size_t mid = lo + (hi - lo) / 2;
-        if (c->piece[mid].begin + c->piece[mid].count <= element)
+        if (c->view[mid].begin + c->view[mid].count <= element)
             lo = mid + 1;
         else
             hi = mid;
@@ -90,7 +91,7 @@ size_t frugi_piece_at(const frug_compressor *c, uint64_t element) {
 }
 
 /* Whether two dense sections are adjacent. */
-static bool can_merge(const frugi_slice *a, const frugi_slice *b) {
+static bool can_merge(const frugi_frame_section *a, const frugi_frame_section *b) {
     return a->dense && b->dense && a->section.begin + a->section.count == b->section.begin;
 }
 
@@ -103,14 +104,15 @@ static uint64_t count_batches(const frug_compressor *c, const frugi_section *s) 
 }
 
 /* Append a section to the frame, or merge it into the last one where both are dense and adjacent. */
-static void append_section(const frug_compressor *c, frugi_slice fs, frugi_slice *last, frugi_cutting *size) {
-    if (size->slices && can_merge(last, &fs)) {
+static void append_section(const frug_compressor *c, frugi_frame_section fs, frugi_frame_section *last,
+                           frugi_frame_size *size) {
+    if (size->sections && can_merge(last, &fs)) {
         size->bytes -= last->section.bytes;
         size->batches = last->first_batch;
         last->section.count += fs.section.count;
         fs = *last;
     } else {
-        size->slices++;
+        size->sections++;
         frugi_section_measure(&fs.section);
         size->bytes += fs.section.header;
         fs.payload_at = size->bytes;
@@ -123,13 +125,13 @@ static void append_section(const frug_compressor *c, frugi_slice fs, frugi_slice
 }
 
 /* Append the unit sections of a tensor, by the selection made before. */
-static void append_unit_sections(const frug_compressor *c, const frugi_piece *view, uint64_t step,
-                                 frugi_slice *sections, frugi_slice *last, frugi_cutting *size) {
-    frugi_slice made[FRUGI_SECTIONS_PER_TENSOR];
+static void append_unit_sections(const frug_compressor *c, const frugi_tensor_view *view, uint64_t step,
+                                 frugi_frame_section *sections, frugi_frame_section *last, frugi_frame_size *size) {
+    frugi_frame_section made[FRUGI_SECTIONS_PER_TENSOR];
     size_t n = frugi_make_unit_sections(c, view, step, made);
     for (size_t i = 0; i < n; i++) {
         append_section(c, made[i], last, size);
-        sections[size->slices - 1] = *last;
+        sections[size->sections - 1] = *last;
     }
 }
 
@@ -141,27 +143,27 @@ frug_status frugi_check_range(const frug_compressor *c, uint64_t begin, uint64_t
     return FRUG_OK;
 }
 
-frug_status frugi_cut(const frug_compressor *c, uint64_t begin, uint64_t count, uint64_t step, frugi_cut_for what,
-                      frugi_slice *sections, frugi_cutting *total) {
+frug_status frugi_make_sections(const frug_compressor *c, uint64_t begin, uint64_t count, uint64_t step,
+                                frugi_section_mode what, frugi_frame_section *sections, frugi_frame_size *total) {
     FRUG_TRY(frugi_check_range(c, begin, count));
-    frugi_cutting size = {.bytes = FRUGI_FRAME_HEADER};
-    frugi_slice last = {0};
+    frugi_frame_size size = {.bytes = FRUGI_FRAME_HEADER};
+    frugi_frame_section last = {0};
     frugi_range_iter it = frugi_range_start(c, begin, begin + count);
     while (frugi_range_next(&it)) {
-        const frugi_piece *view = it.view;
+        const frugi_tensor_view *view = it.view;
         FRUG_TRY(check_block_boundary(c, view, it.from, "start"));
         FRUG_TRY(check_block_boundary(c, view, it.to, "end"));
-        if (c->by_units && !view->dense && what != FRUGI_CUT_ALL) {
-            if (what == FRUGI_CUT_STEP)
+        if (c->by_units && !view->dense && what != FRUGI_SECTIONS_DENSE) {
+            if (what == FRUGI_SECTIONS_STEP)
                 append_unit_sections(c, view, step, sections, &last, &size);
             continue;
         }
-        frugi_slice fs = make_block_section(c, view, it.from, it.to, step, what);
-        if (what == FRUGI_CUT_BOUND && !view->dense)
+        frugi_frame_section fs = make_block_section(c, view, it.from, it.to, step, what);
+        if (what == FRUGI_SECTIONS_BOUND && !view->dense)
             round_up(c, &fs.section);
         append_section(c, fs, &last, &size);
         if (sections)
-            sections[size.slices - 1] = last;
+            sections[size.sections - 1] = last;
     }
     *total = size;
     return FRUG_OK;

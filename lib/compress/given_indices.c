@@ -71,8 +71,8 @@ static uint64_t extract_block(const frugi_compress_call *call, block_range b, co
     return k;
 }
 
-frug_status frugi_take(frug_compressor *c, uint64_t step, uint64_t begin, uint64_t count, const float *grad,
-                       const uint32_t *index, uint64_t n, float *value) {
+frug_status frugi_extract_values(frug_compressor *c, uint64_t step, uint64_t begin, uint64_t count, const float *grad,
+                                 const uint32_t *index, uint64_t n, float *value) {
     uint64_t done = 0, elements = 0, block = c->config.block;
     size_t bytes = 0;
     frugi_compress_call call = {.c = c, .step = step, .begin = begin, .count = count, .grad = grad};

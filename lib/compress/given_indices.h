@@ -14,7 +14,7 @@
  * A block with a NaN or an infinity is skipped as in frug_compress(): its gradient is dropped.
  * Allocates: never. Cost: one pass over count elements, on one thread. Returns FRUG_ERR_ARG.
  */
-frug_status frugi_take(frug_compressor *c, uint64_t step, uint64_t begin, uint64_t count, const float *grad,
-                       const uint32_t *index, uint64_t n, float *value);
+frug_status frugi_extract_values(frug_compressor *c, uint64_t step, uint64_t begin, uint64_t count, const float *grad,
+                                 const uint32_t *index, uint64_t n, float *value);
 
 #endif

@@ -2,7 +2,7 @@
  * gradient_norm.c - norm of the gradient: for clipping, and for densities that depend on it (norm=follow, accordion).
  *
  * The norm is that of the range being compressed. An exchange that compresses a range part by part measures the norm of
- * the whole range first (frugi_norm_take()), so that the result does not depend on the parts.
+ * the whole range first (frugi_norm_measure()), so that the result does not depend on the parts.
  *
  * A range is summed in chunks of fixed length, so that the result does not depend on the number of threads. Elements
  * between tensors may hold anything and are not read; NaN and infinity are left out. Cost: one pass over the range, if
@@ -36,12 +36,12 @@ static double energy_between(const frugi_compress_call *call, uint64_t begin, ui
 
 static double measure_norm(const frugi_compress_call *call) {
     frug_compressor *c = call->c;
-    uint64_t chunks = (call->count + FRUGI_NORM_STRETCH - 1) / FRUGI_NORM_STRETCH, end = call->begin + call->count;
+    uint64_t chunks = (call->count + FRUGI_NORM_CHUNK - 1) / FRUGI_NORM_CHUNK, end = call->begin + call->count;
     double sum = 0;
 #pragma omp parallel for num_threads(call->threads) schedule(static) if (call->threads > 1)
     for (uint64_t i = 0; i < chunks; i++) {
-        uint64_t from = call->begin + i * FRUGI_NORM_STRETCH;
-        uint64_t to = end - from < FRUGI_NORM_STRETCH ? end : from + FRUGI_NORM_STRETCH;
+        uint64_t from = call->begin + i * FRUGI_NORM_CHUNK;
+        uint64_t to = end - from < FRUGI_NORM_CHUNK ? end : from + FRUGI_NORM_CHUNK;
         c->partial_energy[i] = energy_between(call, from, to);
     }
     for (uint64_t i = 0; i < chunks; i++)
@@ -50,26 +50,26 @@ static double measure_norm(const frugi_compress_call *call) {
 }
 
 static bool needs_norm(const frug_compressor *c) {
-    return c->config.clip > 0 || (c->config.norm != FRUGI_NORM_OFF && !c->norm_told);
+    return c->config.clip > 0 || (c->config.norm != FRUGI_NORM_OFF && !c->norm_is_set);
 }
 
-void frugi_norm_take(frug_compressor *c, uint64_t begin, uint64_t count, const float *grad) {
+void frugi_norm_measure(frug_compressor *c, uint64_t begin, uint64_t count, const float *grad) {
     frugi_compress_call call = {
         .c = c, .begin = begin, .count = count, .grad = grad, .threads = frugi_threads_for(c, count)};
     c->range_norm_is_set = true;
-    c->norm_here = needs_norm(c) ? measure_norm(&call) : 0;
+    c->range_norm = needs_norm(c) ? measure_norm(&call) : 0;
 }
 
-void frugi_norm_drop(frug_compressor *c) {
+void frugi_norm_clear(frug_compressor *c) {
     c->range_norm_is_set = false;
 }
 
 void frugi_apply_norm(frugi_compress_call *call) {
     frug_compressor *c = call->c;
     if (!c->range_norm_is_set)
-        c->norm_here = needs_norm(c) ? measure_norm(call) : 0;
+        c->range_norm = needs_norm(c) ? measure_norm(call) : 0;
     if (c->config.norm != FRUGI_NORM_OFF)
-        frugi_control_norm(c->control, call->step, c->norm_told ? c->norm : c->norm_here);
-    if (c->config.clip > 0 && c->norm_here > c->config.clip)
-        call->grad_scale = (float)(c->config.clip / c->norm_here);
+        frugi_control_set_norm(c->control, call->step, c->norm_is_set ? c->norm : c->range_norm);
+    if (c->config.clip > 0 && c->range_norm > c->config.clip)
+        call->grad_scale = (float)(c->config.clip / c->range_norm);
 }

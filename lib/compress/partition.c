@@ -12,7 +12,7 @@
 #include "base/alloc.h"
 #include "base/status.h"
 
-static const frug_tensor *tensor_of(const frug_compressor *c, const frugi_piece *view) {
+static const frug_tensor *tensor_of(const frug_compressor *c, const frugi_tensor_view *view) {
     return &c->layout->tensor[view->tensor];
 }
 
@@ -57,7 +57,7 @@ static uint64_t min_u64(uint64_t a, uint64_t b) {
 }
 
 /* The units of a tensor, as a matrix of its first dimension by all others. */
-static frug_status make_grid(const frug_compressor *c, frugi_piece *view) {
+static frug_status make_grid(const frug_compressor *c, frugi_tensor_view *view) {
     const frug_tensor *t = tensor_of(c, view);
     frugi_grid g = {.rows = t->ndim > 1 ? t->shape[0] : 1, .h = 1, .w = 1};
     bool column = c->config.unit == FRUGI_UNIT_COLUMN || (c->config.unit == FRUGI_UNIT_CHANNEL && t->input_first);
@@ -92,25 +92,25 @@ static frug_status make_grid(const frug_compressor *c, frugi_piece *view) {
 /* ---- selection groups ---------------------------------------------------- */
 
 /* Add a tensor to the group of its attention module, or to a new group. */
-static frug_status join_select_group(frug_compressor *c, frugi_piece *view) {
+static frug_status join_select_group(frug_compressor *c, frugi_tensor_view *view) {
     const frug_tensor *t = tensor_of(c, view);
     bool heads = c->config.unit == FRUGI_UNIT_HEAD && has_heads(t);
     uint64_t units = heads ? head_groups(t) : view->grid.units;
-    size_t at = heads ? 0 : c->contests;
-    while (at < c->contests && !(c->contest[at].heads && c->contest[at].module == t->module))
+    size_t at = heads ? 0 : c->select_groups;
+    while (at < c->select_groups && !(c->select_group[at].heads && c->select_group[at].module == t->module))
         at++;
-    if (at == c->contests)
-        c->contest[c->contests++] = (frugi_contest){
+    if (at == c->select_groups)
+        c->select_group[c->select_groups++] = (frugi_select_group){
             .units = units,
             .heads = heads,
             .module = t->module,
             .elementwise = !heads && view->grid.h * view->grid.w == 1 && c->config.rule != FRUGI_RULE_LEARNED,
         };
-    FRUG_FAIL_IF(c->contest[at].units != units, FRUG_ERR_CONFIG,
+    FRUG_FAIL_IF(c->select_group[at].units != units, FRUG_ERR_CONFIG,
                  "config: unit=head: the tensors of module %u disagree on the number of heads ('%s')", t->module,
                  t->name);
-    c->contest[at].pieces++;
-    view->contest = at;
+    c->select_group[at].views++;
+    view->select_group = at;
     return FRUG_OK;
 }
 
@@ -118,27 +118,27 @@ static frug_status join_select_group(frug_compressor *c, frugi_piece *view) {
 static void number_groups(frug_compressor *c) {
     size_t members = 0;
     uint64_t units = 0, segments = 0;
-    for (size_t i = 0; i < c->contests; i++) {
-        frugi_contest *group = &c->contest[i];
+    for (size_t i = 0; i < c->select_groups; i++) {
+        frugi_select_group *group = &c->select_group[i];
         group->first = members;
         group->first_unit = units;
         group->first_segment = segments;
-        members += group->pieces;
+        members += group->views;
         units += group->units;
         segments += (group->units - 1) / frugi_select_group_segment(c, group) + 1;
-        group->pieces = 0;
+        group->views = 0;
     }
-    for (size_t i = 0; i < c->pieces; i++)
-        if (!c->piece[i].dense) {
-            frugi_contest *group = &c->contest[c->piece[i].contest];
-            c->member[group->first + group->pieces++] = i;
+    for (size_t i = 0; i < c->views; i++)
+        if (!c->view[i].dense) {
+            frugi_select_group *group = &c->select_group[c->view[i].select_group];
+            c->member[group->first + group->views++] = i;
         }
 }
 
 static frug_status check_heads(const frug_compressor *c) {
-    bool any = c->config.unit != FRUGI_UNIT_HEAD || c->contests == 0;
-    for (size_t i = 0; i < c->contests; i++)
-        any |= c->contest[i].heads;
+    bool any = c->config.unit != FRUGI_UNIT_HEAD || c->select_groups == 0;
+    for (size_t i = 0; i < c->select_groups; i++)
+        any |= c->select_group[i].heads;
     FRUG_FAIL_IF(
         !any, FRUG_ERR_CONFIG,
         "config: unit=head, but no tensor of the layout has heads: it needs a role (attn_q, attn_k, attn_v, attn_o "
@@ -146,7 +146,7 @@ static frug_status check_heads(const frug_compressor *c) {
     return FRUG_OK;
 }
 
-uint64_t frugi_select_group_segment(const frug_compressor *c, const frugi_contest *group) {
+uint64_t frugi_select_group_segment(const frug_compressor *c, const frugi_select_group *group) {
     switch (c->config.segment) {
     case FRUGI_SEGMENT_BLOCK: return c->config.block;
     case FRUGI_SEGMENT_GROUP: return c->config.group_of;
@@ -154,21 +154,21 @@ uint64_t frugi_select_group_segment(const frug_compressor *c, const frugi_contes
     }
 }
 
-double frugi_select_group_density(const frug_compressor *c, const frugi_contest *group, const double *density) {
+double frugi_select_group_density(const frug_compressor *c, const frugi_select_group *group, const double *density) {
     double sum = 0;
-    for (size_t i = 0; i < group->pieces; i++)
-        sum += density[c->piece[c->member[group->first + i]].number];
-    return sum / (double)group->pieces;
+    for (size_t i = 0; i < group->views; i++)
+        sum += density[c->view[c->member[group->first + i]].number];
+    return sum / (double)group->views;
 }
 
-static double max_density(const frug_compressor *c, const frugi_contest *group) {
+static double max_density(const frug_compressor *c, const frugi_select_group *group) {
     double sum = 0;
-    for (size_t i = 0; i < group->pieces; i++)
-        sum += frugi_control_most(c->control, c->piece[c->member[group->first + i]].number);
-    return sum / (double)group->pieces;
+    for (size_t i = 0; i < group->views; i++)
+        sum += frugi_control_max_density(c->control, c->view[c->member[group->first + i]].number);
+    return sum / (double)group->views;
 }
 
-uint64_t frugi_select_group_count(const frugi_contest *group, double density) {
+uint64_t frugi_select_group_count(const frugi_select_group *group, double density) {
     double share = density * (double)group->units + 0.5;
     if (share >= (double)group->units)
         return group->units;
@@ -179,14 +179,14 @@ uint64_t frugi_select_group_count(const frugi_contest *group, double density) {
  * The most units of a group that are selected at a step. With segment=all this is the group's contribution to the
  * common budget, which other groups may use: it is not limited by the group's own units.
  */
-static uint64_t max_selected(const frug_compressor *c, const frugi_contest *group) {
+static uint64_t max_selected(const frug_compressor *c, const frugi_select_group *group) {
     double density = max_density(c, group);
     uint64_t count = frugi_select_group_count(group, density), segment = frugi_select_group_segment(c, group);
     uint64_t segments = (group->units - 1) / segment + 1, blocks = (group->units - 1) / c->config.block + 1;
     switch (c->config.rule) {
     case FRUGI_RULE_TOPK:
         if (c->config.segment == FRUGI_SEGMENT_BLOCK)
-            count = segments * ((frugi_kappa_one(density, c->config.block) + UINT32_MAX) >> 32);
+            count = segments * ((frugi_kappa_at_least_one(density, c->config.block) + UINT32_MAX) >> 32);
         if (c->config.segment == FRUGI_SEGMENT_GROUP)
             count = segments * c->config.group_keep;
         break;
@@ -201,14 +201,14 @@ static uint64_t max_selected(const frug_compressor *c, const frugi_contest *grou
 /* ---- creation ------------------------------------------------------------ */
 
 static frug_status make_select_groups(frug_compressor *c) {
-    c->contest = frugi_calloc(c->pieces + 1, sizeof *c->contest);
-    c->member = frugi_calloc(c->pieces + 1, sizeof *c->member);
-    c->span = frugi_calloc(c->pieces + 1, sizeof *c->span);
-    FRUG_FAIL_IF(!c->contest || !c->member || !c->span, FRUG_ERR_MEMORY, "compressor: out of memory");
-    for (size_t i = 0; i < c->pieces; i++)
-        if (!c->piece[i].dense) {
-            FRUG_TRY(make_grid(c, &c->piece[i]));
-            FRUG_TRY(join_select_group(c, &c->piece[i]));
+    c->select_group = frugi_calloc(c->views + 1, sizeof *c->select_group);
+    c->member = frugi_calloc(c->views + 1, sizeof *c->member);
+    c->span = frugi_calloc(c->views + 1, sizeof *c->span);
+    FRUG_FAIL_IF(!c->select_group || !c->member || !c->span, FRUG_ERR_MEMORY, "compressor: out of memory");
+    for (size_t i = 0; i < c->views; i++)
+        if (!c->view[i].dense) {
+            FRUG_TRY(make_grid(c, &c->view[i]));
+            FRUG_TRY(join_select_group(c, &c->view[i]));
         }
     FRUG_TRY(check_heads(c));
     number_groups(c);
@@ -217,19 +217,19 @@ static frug_status make_select_groups(frug_compressor *c) {
 
 /* State of rule=hybrid and rule=learned. */
 static frug_status make_rule_state(frug_compressor *c) {
-    for (size_t i = 0; c->config.rule == FRUGI_RULE_LEARNED && i < c->contests; i++)
-        FRUG_TRY(frugi_learned_create(c->contest[i].units, &c->contest[i].learned));
+    for (size_t i = 0; c->config.rule == FRUGI_RULE_LEARNED && i < c->select_groups; i++)
+        FRUG_TRY(frugi_learned_create(c->select_group[i].units, &c->select_group[i].learned));
     if (c->config.rule != FRUGI_RULE_HYBRID)
         return FRUG_OK;
     c->hybrid_count = frugi_calloc(c->blocks + 1, sizeof *c->hybrid_count);
-    c->hybrid_blocks = frugi_calloc(c->contests + 1, sizeof *c->hybrid_blocks);
-    c->hybrid_last_length = frugi_calloc(c->contests + 1, sizeof *c->hybrid_last_length);
+    c->hybrid_blocks = frugi_calloc(c->select_groups + 1, sizeof *c->hybrid_blocks);
+    c->hybrid_last_length = frugi_calloc(c->select_groups + 1, sizeof *c->hybrid_last_length);
     c->hybrid_frequency = frugi_calloc(c->blocks + 1, sizeof *c->hybrid_frequency);
     FRUG_FAIL_IF(!c->hybrid_count || !c->hybrid_blocks || !c->hybrid_last_length || !c->hybrid_frequency,
                  FRUG_ERR_MEMORY, "compressor: out of memory");
-    for (size_t i = 0; i < c->contests; i++) {
-        c->hybrid_blocks[i] = (c->contest[i].units - 1) / c->config.block + 1;
-        c->hybrid_last_length[i] = (uint32_t)(c->contest[i].units - (c->hybrid_blocks[i] - 1) * c->config.block);
+    for (size_t i = 0; i < c->select_groups; i++) {
+        c->hybrid_blocks[i] = (c->select_group[i].units - 1) / c->config.block + 1;
+        c->hybrid_last_length[i] = (uint32_t)(c->select_group[i].units - (c->hybrid_blocks[i] - 1) * c->config.block);
     }
     return FRUG_OK;
 }
@@ -239,20 +239,20 @@ static frug_status make_arrays(frug_compressor *c) {
     uint64_t units = 0, widest = 0, elements = c->blocks * c->config.block;
     bool in_place = c->config.feedback != FRUGI_FEEDBACK_NONE && c->config.residual == FRUGI_RESIDUAL_F32;
     bool scores = c->config.unit != FRUGI_UNIT_ELEMENT || c->config.rule == FRUGI_RULE_LEARNED;
-    for (size_t i = 0; i < c->contests; i++) {
-        units += c->contest[i].units;
-        c->list_capacity += max_selected(c, &c->contest[i]);
+    for (size_t i = 0; i < c->select_groups; i++) {
+        units += c->select_group[i].units;
+        c->list_capacity += max_selected(c, &c->select_group[i]);
     }
     c->list_capacity = min_u64(c->list_capacity, units);
-    for (size_t i = 0; i < c->pieces; i++) {
-        const frugi_piece *view = &c->piece[i];
+    for (size_t i = 0; i < c->views; i++) {
+        const frugi_tensor_view *view = &c->view[i];
         if (view->dense)
             continue;
         widest = view->grid.units > widest ? view->grid.units : widest;
-        if (c->contest[view->contest].heads) /* lists of heads, and of the units of these heads */
+        if (c->select_group[view->select_group].heads) /* lists of heads, and of the units of these heads */
             c->list_capacity += view->grid.units;
     }
-    c->topk = frugi_whole_create(c->threads);
+    c->topk = frugi_topk_create(c->threads);
     c->list =
         frugi_malloc((c->config.rule == FRUGI_RULE_PROBABILISTIC ? 2 : 1) * (c->list_capacity + 1) * sizeof *c->list);
     c->list_values = frugi_malloc((c->list_capacity + 1) * sizeof *c->list_values);
@@ -289,24 +289,13 @@ frug_status frugi_partition_create(frug_compressor *c) {
 }
 
 void frugi_partition_destroy(frug_compressor *c) {
-    for (size_t i = 0; i < c->contests; i++)
-        frugi_learned_destroy(&c->contest[i].learned);
-    frugi_whole_destroy(c->topk);
-    void *const arrays[] = {c->contest,
-                            c->list_values,
-                            c->member,
-                            c->span,
-                            c->list,
-                            c->skipped,
-                            c->accumulators,
-                            c->score,
-                            c->given_scores,
-                            c->unit_scratch,
-                            c->sent_mask,
-                            c->hybrid_blocks,
-                            c->hybrid_last_length,
-                            c->hybrid_count,
-                            c->hybrid_frequency};
+    for (size_t i = 0; i < c->select_groups; i++)
+        frugi_learned_destroy(&c->select_group[i].learned);
+    frugi_topk_destroy(c->topk);
+    void *const arrays[] = {
+        c->select_group,       c->list_values,  c->member,          c->span,         c->list,      c->skipped,
+        c->accumulators,       c->score,        c->given_scores,    c->unit_scratch, c->sent_mask, c->hybrid_blocks,
+        c->hybrid_last_length, c->hybrid_count, c->hybrid_frequency};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         frugi_free(arrays[i]);
 }
@@ -316,20 +305,20 @@ void frugi_partition_destroy(frug_compressor *c) {
 frug_status frugi_select_groups_in(const frug_compressor *c, uint64_t begin, uint64_t count, size_t *first,
                                    size_t *end) {
     uint64_t stop = begin + count;
-    size_t lo = c->contests, hi = 0;
+    size_t lo = c->select_groups, hi = 0;
     frugi_range_iter it = frugi_range_start(c, begin, stop);
     while (frugi_range_next(&it)) {
-        const frugi_piece *view = it.view;
+        const frugi_tensor_view *view = it.view;
         if (view->dense)
             continue;
         FRUG_FAIL_IF(view->begin < begin || view->begin + view->count > stop, FRUG_ERR_ARG,
                      "range: it cuts tensor '%s', whose units are selected together", tensor_of(c, view)->name);
-        lo = view->contest < lo ? view->contest : lo;
-        hi = view->contest + 1 > hi ? view->contest + 1 : hi;
+        lo = view->select_group < lo ? view->select_group : lo;
+        hi = view->select_group + 1 > hi ? view->select_group + 1 : hi;
     }
     for (size_t i = lo; i < hi; i++)
-        for (size_t m = 0; m < c->contest[i].pieces; m++) {
-            const frugi_piece *view = &c->piece[c->member[c->contest[i].first + m]];
+        for (size_t m = 0; m < c->select_group[i].views; m++) {
+            const frugi_tensor_view *view = &c->view[c->member[c->select_group[i].first + m]];
             FRUG_FAIL_IF(view->begin < begin || view->begin + view->count > stop, FRUG_ERR_ARG,
                          "range: it cuts an attention module: tensor '%s' lies outside", tensor_of(c, view)->name);
         }
@@ -357,7 +346,7 @@ static index_cost cost_of(frugi_index_choice code, const frugi_grid *g) {
 static uint64_t value_bound(const frug_compressor *c, uint64_t entries) {
     frugi_section s = {
         .value = c->config.value, .group = c->config.bucket, .levels = c->config.levels, .entries = entries};
-    return frugi_group_scale_bytes(&s) + frugi_group_value_bytes(&s);
+    return frugi_value_group_scale_bytes(&s) + frugi_value_group_bytes(&s);
 }
 
 /* Headers, padding and one value group that is not full, for the sections of a tensor. */
@@ -369,9 +358,9 @@ frug_status frugi_unit_sections_bound(const frug_compressor *c, uint64_t begin, 
     FRUG_TRY(frugi_select_groups_in(c, begin, count, &first, &end));
     frugi_index_choice code = c->config.index == FRUGI_INDEX_FIXED ? FRUGI_INDEX_LOCAL : c->config.index;
     for (size_t i = first; i < end; i++) {
-        const frugi_contest *group = &c->contest[i];
-        for (size_t m = 0; m < group->pieces; m++) {
-            const frugi_piece *view = &c->piece[c->member[group->first + m]];
+        const frugi_select_group *group = &c->select_group[i];
+        for (size_t m = 0; m < group->views; m++) {
+            const frugi_tensor_view *view = &c->view[c->member[group->first + m]];
             uint64_t most = max_selected(c, group) * (view->grid.units / group->units);
             uint64_t whole = most * view->grid.h * view->grid.w;
             total += TENSOR_FIXED + FRUGI_SECTIONS_PER_TENSOR * cost_of(code, &view->grid).fixed;
@@ -395,27 +384,29 @@ frug_status frugi_unit_sections_bound(const frug_compressor *c, uint64_t begin, 
 
 /* ---- frug_compressor_plan() ------------------------------------------------ */
 
-static double planned_density(const frug_compressor *c, const frugi_contest *group, uint64_t step) {
+static double planned_density(const frug_compressor *c, const frugi_select_group *group, uint64_t step) {
     double sum = 0;
-    for (size_t i = 0; i < group->pieces; i++)
-        sum += frugi_control_density(c->control, step, c->piece[c->member[group->first + i]].number);
-    return sum / (double)group->pieces;
+    for (size_t i = 0; i < group->views; i++)
+        sum += frugi_control_density(c->control, step, c->view[c->member[group->first + i]].number);
+    return sum / (double)group->views;
 }
 
-/* The number of entries that frugi_hybrid_settle() gives for a count. */
-static uint64_t planned_hybrid(const frug_compressor *c, const frugi_contest *group, uint64_t count) {
-    size_t i = (size_t)(group - c->contest);
+/* The number of entries that frugi_hybrid_fit_budget() gives for a count. */
+static uint64_t planned_hybrid(const frug_compressor *c, const frugi_select_group *group, uint64_t count) {
+    size_t i = (size_t)(group - c->select_group);
     uint64_t blocks = c->hybrid_blocks[i], most = c->config.hybrid_most;
     uint64_t room = (blocks - 1) * min_u64(c->config.block, most) + min_u64(c->hybrid_last_length[i], most);
     return count >= group->units ? group->units : count < blocks ? blocks : min_u64(count, room);
 }
 
 /* Units of a group that a step would select. */
-static uint64_t planned_units(const frug_compressor *c, const frugi_contest *group, uint64_t step, double density) {
+static uint64_t planned_units(const frug_compressor *c, const frugi_select_group *group, uint64_t step,
+                              double density) {
     uint64_t segment = frugi_select_group_segment(c, group), whole = group->units / segment,
              rest = group->units % segment;
     if (c->config.rule == FRUGI_RULE_TOPK && c->config.segment == FRUGI_SEGMENT_BLOCK) {
-        uint64_t kappa = frugi_kappa_one(density, c->config.block), first = group->first_segment + step % FRUGI_PHASES;
+        uint64_t kappa = frugi_kappa_at_least_one(density, c->config.block),
+                 first = group->first_segment + step % FRUGI_PHASES;
         uint32_t last = rest ? frugi_tail_count(frugi_count(kappa, first + whole), (uint32_t)rest, c->config.block) : 0;
         return frugi_count_range(kappa, first, whole) + last;
     }
@@ -426,7 +417,7 @@ static uint64_t planned_units(const frug_compressor *c, const frugi_contest *gro
     return c->config.rule == FRUGI_RULE_HYBRID ? planned_hybrid(c, group, count) : count;
 }
 
-static void plan_blocks(const frug_compressor *c, const frugi_piece *view, uint64_t step, frug_plan *plan) {
+static void plan_blocks(const frug_compressor *c, const frugi_tensor_view *view, uint64_t step, frug_plan *plan) {
     frugi_section s = {
         .block = c->config.block, .begin = view->begin, .count = view->count, .index = FRUGI_INDEX_CODE_LOCAL};
     plan->density = frugi_control_density(c->control, step, view->number);
@@ -438,9 +429,9 @@ static void plan_blocks(const frug_compressor *c, const frugi_piece *view, uint6
     plan->kept = s.entries;
 }
 
-static void plan_units(const frug_compressor *c, const frugi_piece *view, uint64_t step, frug_plan *plan) {
+static void plan_units(const frug_compressor *c, const frugi_tensor_view *view, uint64_t step, frug_plan *plan) {
     static const char *const names[] = {"element", "run", "tile", "row", "column", "channel", "head"};
-    const frugi_contest *group = &c->contest[view->contest];
+    const frugi_select_group *group = &c->select_group[view->select_group];
     bool element = view->grid.h == 1 && view->grid.w == 1;
     plan->unit = names[element ? FRUGI_UNIT_ELEMENT : c->config.unit];
     plan->unit_h = view->grid.h;
@@ -459,12 +450,12 @@ frug_status frug_compressor_plan(const frug_compressor *c, uint64_t step, size_t
                  c->layout->count);
     const frug_tensor *t = &c->layout->tensor[tensor];
     frug_plan made = {.struct_size = sizeof made, .unit = "element", .unit_h = 1, .unit_w = 1, .density = 1};
-    size_t i = frugi_piece_at(c, t->offset);
+    size_t i = frugi_view_at(c, t->offset);
     made.units = made.kept = frugi_tensor_elements(t);
     made.dense = 1;
-    if (made.units && !c->piece[i].dense && !frugi_control_all(&c->config, step)) {
+    if (made.units && !c->view[i].dense && !frugi_control_sends_all(&c->config, step)) {
         made.dense = 0;
-        (c->by_units ? plan_units : plan_blocks)(c, &c->piece[i], step, &made);
+        (c->by_units ? plan_units : plan_blocks)(c, &c->view[i], step, &made);
     }
     *plan = made;
     return FRUG_OK;

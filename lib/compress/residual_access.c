@@ -27,8 +27,8 @@ static uint64_t block_of(const frug_compressor *c, const frugi_range_iter *it, u
 
 frug_status frug_compressor_residual(const frug_compressor *c, uint64_t begin, uint64_t count, float *dst) {
     FRUG_FAIL_IF(!c || (!dst && count), FRUG_ERR_ARG, "residual: compressor or destination is NULL");
-    frugi_cutting size;
-    FRUG_TRY(frugi_cut(c, begin, count, 0, FRUGI_CUT_ALL, NULL, &size));
+    frugi_frame_size size;
+    FRUG_TRY(frugi_make_sections(c, begin, count, 0, FRUGI_SECTIONS_DENSE, NULL, &size));
     if (count)
         memset(dst, 0, count * sizeof *dst);
     float block[FRUGI_BATCH_ELEMENTS];
@@ -62,8 +62,8 @@ static void write_block(frug_compressor *c, uint64_t b, const float *src, uint64
 
 frug_status frug_compressor_put_residual(frug_compressor *c, uint64_t begin, uint64_t count, const float *src) {
     FRUG_FAIL_IF(!c || (!src && count), FRUG_ERR_ARG, "residual: compressor or source is NULL");
-    frugi_cutting size;
-    FRUG_TRY(frugi_cut(c, begin, count, 0, FRUGI_CUT_ALL, NULL, &size));
+    frugi_frame_size size;
+    FRUG_TRY(frugi_make_sections(c, begin, count, 0, FRUGI_SECTIONS_DENSE, NULL, &size));
     FRUG_FAIL_IF(!is_finite_range(c, begin, count, src), FRUG_ERR_ARG, "residual: a number is not finite");
     frugi_range_iter it = frugi_range_start(c, begin, begin + count);
     while (frugi_range_next(&it))

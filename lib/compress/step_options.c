@@ -13,8 +13,8 @@
  * that is beta * (1 - d * (1 - r)) on average. hold=auto chooses r so that this equals the momentum. Without a residual
  * nothing is retained: reduce=split compresses shards with the same config and feedback=none.
  */
-float frugi_held_share(const struct frug_config *f, uint64_t step, uint64_t total_steps) {
-    if (f->feedback != FRUGI_FEEDBACK_MERGED || frugi_control_all(f, step))
+float frugi_retained_share(const struct frug_config *f, uint64_t step, uint64_t total_steps) {
+    if (f->feedback != FRUGI_FEEDBACK_MERGED || frugi_control_sends_all(f, step))
         return 0;
     if (!f->hold_auto)
         return (float)f->hold;
@@ -26,7 +26,7 @@ float frugi_held_share(const struct frug_config *f, uint64_t step, uint64_t tota
 static void apply_density(frugi_compress_call *call) {
     const frug_compressor *c = call->c;
     double density = call->send_all ? 1.0 : frugi_schedule_density(&c->config.schedule, call->step, c->total_steps);
-    call->retained_share = frugi_held_share(&c->config, call->step, c->total_steps);
+    call->retained_share = frugi_retained_share(&c->config, call->step, c->total_steps);
     call->sent_share = 1.0f - c->beta * call->retained_share;
     call->mask_momentum =
         c->config.feedback == FRUGI_FEEDBACK_DGC &&
@@ -35,7 +35,7 @@ static void apply_density(frugi_compress_call *call) {
 
 frug_status frugi_call_init(frugi_compress_call *call) {
     FRUG_TRY(frugi_check_range(call->c, call->begin, call->count));
-    call->send_all = frugi_control_all(&call->c->config, call->step);
+    call->send_all = frugi_control_sends_all(&call->c->config, call->step);
     apply_density(call);
     call->threads = frugi_threads_for(call->c, call->count);
     call->grad_scale = 1.0f;
@@ -43,9 +43,10 @@ frug_status frugi_call_init(frugi_compress_call *call) {
     return FRUG_OK;
 }
 
-frug_status frugi_cut_step(frug_compressor *c, uint64_t step, uint64_t begin, uint64_t count, bool *all,
-                           frugi_cutting *size) {
-    *all = frugi_control_all(&c->config, step);
+frug_status frugi_make_step_sections(frug_compressor *c, uint64_t step, uint64_t begin, uint64_t count, bool *all,
+                                     frugi_frame_size *size) {
+    *all = frugi_control_sends_all(&c->config, step);
     frugi_control_densities(c->control, step, c->density);
-    return frugi_cut(c, begin, count, step, *all ? FRUGI_CUT_ALL : FRUGI_CUT_STEP, c->slice, size);
+    return frugi_make_sections(c, begin, count, step, *all ? FRUGI_SECTIONS_DENSE : FRUGI_SECTIONS_STEP, c->section,
+                               size);
 }

@@ -11,7 +11,7 @@
 #include "base/float_bits.h"
 #include "base/philox.h"
 
-const float *frugi_accumulators(const frugi_compress_call *call, const frugi_piece *view) {
+const float *frugi_accumulators(const frugi_compress_call *call, const frugi_tensor_view *view) {
     const frug_compressor *c = call->c;
     if (c->acc_is_grad)
         return call->grad + (view->begin - call->begin);
@@ -22,7 +22,7 @@ const float *frugi_accumulators(const frugi_compress_call *call, const frugi_pie
 
 /** A block of a compressed tensor. */
 typedef struct tensor_block {
-    const frugi_piece *view;
+    const frugi_tensor_view *view;
     uint64_t at;     /* first element within the tensor */
     uint64_t stored; /* number in the residual stores */
     uint32_t length;
@@ -33,7 +33,7 @@ typedef void block_fn(const frugi_compress_call *call, frugi_workspace *ws, cons
 /* Call fn for every compressed block of the range; every thread gets an equal number of consecutive blocks. */
 static void for_each_block(const frugi_compress_call *call, block_fn *fn) {
     const frug_compressor *c = call->c;
-    const frugi_piece *start = c->piece + frugi_piece_at(c, call->begin);
+    const frugi_tensor_view *start = c->view + frugi_view_at(c, call->begin);
     uint64_t first = UINT64_MAX, end = 0, block = c->config.block;
     frugi_range_iter it = frugi_range_start(c, call->begin, call->begin + call->count);
     while (frugi_range_next(&it))
@@ -47,7 +47,7 @@ static void for_each_block(const frugi_compress_call *call, block_fn *fn) {
     for (int t = 0; t < call->threads; t++) {
         uint64_t lo = first + (end - first) * (uint64_t)t / (uint64_t)call->threads;
         uint64_t hi = first + (end - first) * ((uint64_t)t + 1) / (uint64_t)call->threads;
-        const frugi_piece *view = start;
+        const frugi_tensor_view *view = start;
         for (uint64_t i = lo; i < hi; i++) {
             while (view->dense || view->first_block + (view->count - 1) / block < i)
                 view++;

@@ -27,13 +27,13 @@ typedef struct unit_sum {
 } unit_sum;
 
 static void decode_values(const frugi_unit_source *v, uint64_t from, uint64_t n, float *values) {
-    frugi_group_decode(&v->section, v->payload, v->payload + v->section.value_at, from, n, values);
+    frugi_value_group_decode(&v->section, v->payload, v->payload + v->section.value_at, from, n, values);
 }
 
 /* Number of elements of n units. */
 static uint64_t count_elements(const frugi_grid *g, const uint32_t *units, uint32_t n) {
     uint64_t sum = 0;
-    if (frugi_grid_even(g))
+    if (frugi_grid_is_uniform(g))
         return n * g->h * g->w;
     for (uint32_t i = 0; i < n; i++)
         sum += frugi_grid_size(g, units[i]);
@@ -42,10 +42,10 @@ static uint64_t count_elements(const frugi_grid *g, const uint32_t *units, uint3
 
 /* Move a cursor to the first unit from lo on. */
 static void seek_units(const unit_sum *s, const frugi_unit_source *source, frugi_unit_cursor *cursor, uint64_t lo) {
-    frugi_walk_start(&cursor->walk, &source->section, source->payload + source->section.index_at);
+    frugi_index_reader_start(&cursor->walk, &source->section, source->payload + source->section.index_at);
     cursor->at = 0;
     for (uint32_t n = WINDOW; lo > 0 && n == WINDOW;) {
-        n = frugi_walk_below(&cursor->walk, lo, s->ws->units, WINDOW);
+        n = frugi_index_read_below(&cursor->walk, lo, s->ws->units, WINDOW);
         cursor->at += count_elements(s->grid, s->ws->units, n);
     }
 }
@@ -56,7 +56,7 @@ static void apply_unit(const unit_sum *s, uint64_t unit, uint64_t inside, uint64
     uint64_t row = inside / t.w, col = inside % t.w;
     for (uint64_t done = 0; done < n; row++, col = 0) {
         uint64_t run = t.w - col < n - done ? t.w - col : n - done;
-        frugi_finish(s->dst + t.at + row * s->grid->cols + col, sum + done, run, s->keep, s->gain);
+        frugi_add_scaled_sum(s->dst + t.at + row * s->grid->cols + col, sum + done, run, s->keep, s->gain);
         done += run;
     }
 }
@@ -66,7 +66,7 @@ static void accumulate_window(const unit_sum *s, size_t i, uint64_t u, uint64_t 
     const frugi_unit_source *source = &s->c->unit_source[i];
     frugi_unit_cursor *cursor = &s->cursor[i];
     uint64_t size = s->grid->h * s->grid->w, done = 0;
-    uint32_t *units = s->ws->units, n = frugi_walk_below(&cursor->walk, end, units, WINDOW);
+    uint32_t *units = s->ws->units, n = frugi_index_read_below(&cursor->walk, end, units, WINDOW);
     uint64_t total = count_elements(s->grid, units, n);
     float *values = s->ws->values;
     decode_values(source, cursor->at, total, values);
@@ -91,9 +91,9 @@ static void sum_window(const unit_sum *s, uint64_t u, uint64_t end) {
     uint64_t size = s->grid->h * s->grid->w, elements = s->grid->rows * s->grid->cols;
     for (size_t i = 0; i < s->sources; i++)
         accumulate_window(s, i, u, end);
-    if (frugi_grid_flat(s->grid)) { /* the window is one range */
+    if (frugi_grid_is_contiguous(s->grid)) { /* the window is one range */
         uint64_t from = u * size, to = end * size < elements ? end * size : elements;
-        frugi_finish(s->dst + from, s->sum, to - from, s->keep, s->gain);
+        frugi_add_scaled_sum(s->dst + from, s->sum, to - from, s->keep, s->gain);
         return;
     }
     for (uint64_t i = u; i < end; i++)
@@ -108,7 +108,7 @@ static void sum_unit(const unit_sum *s, uint64_t u) {
     bool any = false;
     for (size_t i = 0; i < s->sources; i++) {
         uint32_t unit;
-        s->cursor[i].has_unit = frugi_walk_below(&s->cursor[i].walk, u + 1, &unit, 1) != 0;
+        s->cursor[i].has_unit = frugi_index_read_below(&s->cursor[i].walk, u + 1, &unit, 1) != 0;
         any |= s->cursor[i].has_unit;
     }
     for (uint64_t at = 0; at < size && (any || s->keep != 1.0f); at += WINDOW) {
@@ -130,7 +130,7 @@ static void sum_unit(const unit_sum *s, uint64_t u) {
 static void sum_units(unit_sum *s, uint64_t lo, uint64_t hi) {
     uint64_t size = s->grid->h * s->grid->w, window = size > WINDOW ? 1 : WINDOW / size;
     for (uint32_t e = 0; e < WINDOW; e++)
-        s->sum[e] = frugi_nothing(s->gain);
+        s->sum[e] = frugi_sum_start(s->gain);
     memset(s->touched, 0, WINDOW);
     for (size_t i = 0; i < s->sources; i++)
         seek_units(s, &s->c->unit_source[i], &s->cursor[i], lo);

@@ -16,7 +16,7 @@
 static uint64_t count_entries(const frugi_grid *g, const uint32_t *list, uint64_t selected) {
     if (!list)
         return g->rows * g->cols;
-    if (frugi_grid_even(g))
+    if (frugi_grid_is_uniform(g))
         return selected * g->h * g->w;
     uint64_t entries = 0;
     for (uint64_t i = 0; i < selected; i++)
@@ -50,9 +50,9 @@ static bool has_scales(frugi_value value) {
     return value != FRUGI_VALUE_F32 && value != FRUGI_VALUE_BF16;
 }
 
-static frugi_slice make_section(const frug_compressor *c, const frugi_piece *view, uint64_t step, const uint32_t *list,
-                                uint64_t selected, float draw_unit) {
-    frugi_slice fs = {.piece = view, .list = list, .draw_unit = draw_unit};
+static frugi_frame_section make_section(const frug_compressor *c, const frugi_tensor_view *view, uint64_t step,
+                                        const uint32_t *list, uint64_t selected, float draw_unit) {
+    frugi_frame_section fs = {.view = view, .list = list, .draw_unit = draw_unit};
     frugi_section *s = &fs.section;
     s->tensor = view->tensor;
     s->begin = view->begin;
@@ -65,9 +65,9 @@ static frugi_slice make_section(const frug_compressor *c, const frugi_piece *vie
     s->levels = s->value == FRUGI_VALUE_QSGD ? c->config.levels : 0;
     if (!list) {
         s->index = FRUGI_INDEX_CODE_NONE;
-    } else if (c->config.rule == FRUGI_RULE_RANDOM && !c->contest[view->contest].heads) {
+    } else if (c->config.rule == FRUGI_RULE_RANDOM && !c->select_group[view->select_group].heads) {
         s->index = FRUGI_INDEX_CODE_SEEDED;
-        s->key = frugi_draw_key(c, step, view->contest);
+        s->key = frugi_draw_key(c, step, view->select_group);
     } else {
         frugi_set_index_code(c->config.index, list, s);
     }
@@ -75,10 +75,11 @@ static frugi_slice make_section(const frug_compressor *c, const frugi_piece *vie
     return fs;
 }
 
-size_t frugi_make_unit_sections(const frug_compressor *c, const frugi_piece *view, uint64_t step, frugi_slice *fs) {
+size_t frugi_make_unit_sections(const frug_compressor *c, const frugi_tensor_view *view, uint64_t step,
+                                frugi_frame_section *fs) {
     size_t n = 0;
-    if (view->kept)
-        fs[n++] = make_section(c, view, step, view->list, view->kept, 0);
+    if (view->selected)
+        fs[n++] = make_section(c, view, step, view->list, view->selected, 0);
     if (n)
         fs[0].values = view->values;
     if (view->draws)
@@ -93,15 +94,15 @@ typedef struct value_pos {
     uint64_t unit, inside;
 } value_pos;
 
-static uint64_t unit_at(const frugi_slice *fs, uint64_t i) {
+static uint64_t unit_at(const frugi_frame_section *fs, uint64_t i) {
     return fs->list ? fs->list[i] : i;
 }
 
 /* The position n values further on. */
-static value_pos advance(const frugi_slice *fs, value_pos at, uint64_t n) {
+static value_pos advance(const frugi_frame_section *fs, value_pos at, uint64_t n) {
     const frugi_grid *g = &fs->section.grid;
     at.inside += n;
-    if (frugi_grid_even(g))
+    if (frugi_grid_is_uniform(g))
         return (value_pos){at.unit + at.inside / (g->h * g->w), at.inside % (g->h * g->w)};
     while (at.unit < fs->section.kept && frugi_grid_size(g, unit_at(fs, at.unit)) <= at.inside)
         at.inside -= frugi_grid_size(g, unit_at(fs, at.unit++));
@@ -112,7 +113,7 @@ static value_pos advance(const frugi_slice *fs, value_pos at, uint64_t n) {
 typedef void run_fn(void *ctx, uint64_t element, uint64_t value, uint64_t n);
 
 /* Call fn for each run of consecutive elements among n values. */
-static void for_each_run(const frugi_slice *fs, value_pos at, uint64_t n, run_fn *fn, void *ctx) {
+static void for_each_run(const frugi_frame_section *fs, value_pos at, uint64_t n, run_fn *fn, void *ctx) {
     const frugi_grid *g = &fs->section.grid;
     for (uint64_t value = 0; value < n; at = (value_pos){at.unit + 1, 0}) {
         frugi_tile t = frugi_grid_tile(g, unit_at(fs, at.unit));
@@ -162,8 +163,8 @@ static void write_elements(const value_chunk *s, const uint32_t *list, uint64_t 
 /** A section being written. */
 typedef struct section_writer {
     const frugi_compress_call *call;
-    const frugi_slice *fs;
-    frugi_group_how how;
+    const frugi_frame_section *fs;
+    frugi_value_group_options how;
     float gain;     /* rule=random without feedback: units / selected units; else the share of an entry that is sent */
     float retained; /* option hold: share of an entry that stays in the residual */
     unsigned char *scales, *values;
@@ -171,18 +172,18 @@ typedef struct section_writer {
 
 /* Encode n values from number `from` on; v becomes the residual of these values. */
 static void encode_values(const section_writer *w, uint64_t from, uint64_t n, float *v, float *copy) {
-    const frugi_slice *fs = w->fs;
+    const frugi_frame_section *fs = w->fs;
     float unit = fs->draw_unit;
     if (unit == 0 && w->gain == 1.0f && w->retained == 0) {
-        frugi_group_encode(&fs->section, &w->how, from, n, v, w->scales, w->values);
+        frugi_value_group_encode(&fs->section, &w->how, from, n, v, w->scales, w->values);
         return;
     }
     memcpy(copy, v, n * sizeof *v);
     for (uint64_t i = 0; i < n; i++)
-        v[i] = unit == 0 ? frugi_tame(w->gain * v[i]) : frugi_f32_bits(v[i]) >> 31 ? -unit : unit;
+        v[i] = unit == 0 ? frugi_clamp_finite(w->gain * v[i]) : frugi_f32_bits(v[i]) >> 31 ? -unit : unit;
     for (uint64_t i = 0; i < n; i++)
         copy[i] = w->retained > 0 ? w->retained * copy[i] : copy[i] - v[i];
-    frugi_group_encode(&fs->section, &w->how, from, n, v, w->scales, w->values);
+    frugi_value_group_encode(&fs->section, &w->how, from, n, v, w->scales, w->values);
     for (uint64_t i = 0; i < n; i++)
         v[i] += copy[i];
 }
@@ -191,13 +192,13 @@ static void encode_values(const section_writer *w, uint64_t from, uint64_t n, fl
 static void encode_chunk(const section_writer *w, frugi_workspace *ws, value_pos at, uint64_t from, uint64_t n,
                          double weight) {
     frug_compressor *c = w->call->c;
-    const frugi_slice *fs = w->fs;
+    const frugi_frame_section *fs = w->fs;
     const frugi_grid *g = &fs->section.grid;
-    value_chunk s = {.acc = frugi_accumulators(w->call, fs->piece), .values = ws->values};
-    bool elements = fs->list && g->h == 1 && g->w == 1, flat = !fs->list && frugi_grid_flat(g);
+    value_chunk s = {.acc = frugi_accumulators(w->call, fs->view), .values = ws->values};
+    bool elements = fs->list && g->h == 1 && g->w == 1, flat = !fs->list && frugi_grid_is_contiguous(g);
     if (c->config.feedback != FRUGI_FEEDBACK_NONE) {
         s.residual = (float *)s.acc;
-        s.sent = c->sent_mask ? c->sent_mask + fs->piece->first_block * c->config.block : NULL;
+        s.sent = c->sent_mask ? c->sent_mask + fs->view->first_block * c->config.block : NULL;
     }
     if (fs->values)
         memcpy(s.values, fs->values + from, n * sizeof *s.values);
@@ -244,14 +245,14 @@ static void encode_chunks(const section_writer *w) {
     }
 }
 
-void frugi_encode_unit_section(const frugi_compress_call *call, const frugi_slice *fs) {
+void frugi_encode_unit_section(const frugi_compress_call *call, const frugi_frame_section *fs) {
     const frug_compressor *c = call->c;
     const frugi_section *s = &fs->section;
     unsigned char *payload = call->frame + fs->payload_at;
     bool compensate = c->config.rule == FRUGI_RULE_RANDOM && c->config.feedback == FRUGI_FEEDBACK_NONE;
     section_writer w = {.call = call, .fs = fs, .scales = payload, .values = payload + s->value_at};
     w.how.norm = c->config.qnorm;
-    w.how.key = frugi_draw_key(c, call->step, fs->piece->number) ^ ((uint64_t)c->source * 0x9e3779b97f4a7c15u);
+    w.how.key = frugi_draw_key(c, call->step, fs->view->number) ^ ((uint64_t)c->source * 0x9e3779b97f4a7c15u);
     w.gain = compensate ? (float)((double)s->grid.units / (double)s->kept) : call->sent_share;
     w.retained = call->retained_share;
     if (fs->draw_unit != 0)

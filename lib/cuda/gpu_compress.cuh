@@ -97,7 +97,7 @@ static __device__ inline uint32_t skip_short_blocks(const frugi_gpu_compress_arg
 
 /* select_tile() for a tile of short blocks. */
 template <int BLOCK>
-static __device__ inline uint32_t select_short_tile(const frugi_gpu_compress_args &p, const frugi_tile &tile,
+static __device__ inline uint32_t select_short_tile(const frugi_gpu_compress_args &p, const frugi_gpu_tile &tile,
                                                     float x[8], uint32_t *update, uint32_t *guess) {
     uint32_t upper[4], blocks = (tile.length + BLOCK - 1) / BLOCK;
     pack_upper(x, upper);
@@ -122,7 +122,7 @@ static __device__ inline uint32_t select_short_tile(const frugi_gpu_compress_arg
  * written.
  */
 template <int BLOCK>
-static __device__ inline uint32_t select_tile(const frugi_gpu_compress_args &p, const frugi_tile &tile, float x[8],
+static __device__ inline uint32_t select_tile(const frugi_gpu_compress_args &p, const frugi_gpu_tile &tile, float x[8],
                                               uint32_t *update, uint32_t *guess) {
     if constexpr (BLOCK < 256) {
         return select_short_tile<BLOCK>(p, tile, x, update, guess);
@@ -135,7 +135,7 @@ static __device__ inline uint32_t select_tile(const frugi_gpu_compress_args &p, 
 
 template <int VALUE, int FORMAT, int BLOCK>
 static __device__ inline void compress_tile(const frugi_gpu_compress_args &p, const frugi_gpu_section *s,
-                                            const frugi_tile &tile, const residual_ptr &residual, float x[8],
+                                            const frugi_gpu_tile &tile, const residual_ptr &residual, float x[8],
                                             const uint32_t *random, section_writers *writers, warp_smem *smem,
                                             uint32_t *guess) {
     uint32_t update, mask = select_tile<BLOCK>(p, tile, x, &update, guess);
@@ -153,7 +153,7 @@ static __device__ inline void put_le(unsigned char *to, uint64_t v, int bytes) {
 template <int BLOCK>
 static __device__ __noinline__ void write_section_header(const frugi_gpu_section *s, unsigned char *frame) {
     unsigned char *payload = frame + s->payload_at, *h = payload - FRUGI_GPU_HEADER;
-    frugi_tile end = frugi_tile_at<BLOCK>(s, s->blocks - 1);
+    frugi_gpu_tile end = frugi_tile_at<BLOCK>(s, s->blocks - 1);
     uint64_t entries = end.before + end.k;
     uint64_t scales = (uint64_t)scale_bytes(s->value) * s->blocks;
     uint64_t indices = s->index == FRUGI_INDEX_CODE_LOCAL    ? entries
@@ -236,7 +236,7 @@ static __device__ inline uint32_t compress_tiles(const frugi_gpu_compress_args &
                                                  uint32_t b, uint32_t end, crc_table &table, warp_smem *smem,
                                                  uint32_t *guess) {
     const frugi_gpu_section mine = *section, *s = &mine; /* a copy in registers: stores cannot alias it */
-    frugi_tile tile = frugi_tile_at<BLOCK>(s, b);
+    frugi_gpu_tile tile = frugi_tile_at<BLOCK>(s, b);
     section_writers writers = begin_writers<VALUE, BLOCK>(s, b, (uint32_t)tile.before, smem);
     const bool NEEDS_RANDOM = FORMAT != RESIDUAL_NONE && FORMAT != FRUGI_RESIDUAL_F32;
     const uint32_t BLOCKS = FRUGI_TILE_BLOCKS<BLOCK>;

@@ -168,7 +168,7 @@ frug_status frug_cuda_bound(const frug_cuda *g, uint64_t begin, uint64_t count, 
 
 /** A range at a step: its sections, and the header that its frame must have. */
 typedef struct range {
-    frugi_cutting cut;
+    frugi_frame_size cut;
     frugi_gpu_frame_header header;
     bool dense; /* everything is sent */
 } range;
@@ -183,7 +183,7 @@ frug_status frugi_cuda_check_device(const frug_cuda *g) {
 
 static frug_status plan_range(frug_cuda *g, uint64_t step, uint64_t begin, uint64_t count, range *r) {
     FRUG_TRY(frugi_cuda_check_device(g));
-    FRUG_TRY(frugi_cut_step(g->plan, step, begin, count, &r->dense, &r->cut));
+    FRUG_TRY(frugi_make_step_sections(g->plan, step, begin, count, &r->dense, &r->cut));
     FRUG_TRY(frugi_cuda_qsgd_check_range(g, &r->cut, begin, count));
     FRUG_FAIL_IF(r->cut.bytes > MAX_FRAME_BYTES, FRUG_ERR_ARG, "cuda: a frame of %llu bytes is too long; at most %llu",
                  (unsigned long long)r->cut.bytes, (unsigned long long)MAX_FRAME_BYTES);
@@ -191,7 +191,7 @@ static frug_status plan_range(frug_cuda *g, uint64_t step, uint64_t begin, uint6
                          .step = step,
                          .layout_hash = g->plan->layout_hash,
                          .source = g->plan->source,
-                         .sections = (uint32_t)r->cut.slices};
+                         .sections = (uint32_t)r->cut.sections};
     frugi_frame_write(&frame, r->header.bytes);
     uint64_t body = r->cut.bytes - FRUGI_GPU_HEADER;
     const uint32_t one = 0x80000000u; /* x^0 */
@@ -202,7 +202,7 @@ static frug_status plan_range(frug_cuda *g, uint64_t step, uint64_t begin, uint6
     return FRUG_OK;
 }
 
-static frugi_gpu_section make_section(const frugi_slice *slice) {
+static frugi_gpu_section make_section(const frugi_frame_section *slice) {
     const frugi_section *s = &slice->section;
     return (frugi_gpu_section){.begin = s->begin,
                                .count = s->count,
@@ -222,17 +222,17 @@ static frugi_gpu_section make_section(const frugi_slice *slice) {
                                .last = (uint8_t)(s->last_length - 1)};
 }
 
-size_t frugi_cuda_fill_table(const frug_cuda *g, const frugi_cutting *cut, size_t from,
+size_t frugi_cuda_fill_table(const frug_cuda *g, const frugi_frame_size *cut, size_t from,
                              frugi_gpu_section_table *table) {
     uint32_t each = FRUGI_GPU_WARP_TILE / g->config.block;
     table->sections = 0;
     table->tiles = 0;
     table->block = g->config.block;
-    for (; from < cut->slices && table->sections < FRUGI_GPU_SECTIONS; from++) {
-        if (!g->plan->slice[from].section.block) /* a section by units: gpu_qsgd.c */
+    for (; from < cut->sections && table->sections < FRUGI_GPU_SECTIONS; from++) {
+        if (!g->plan->section[from].section.block) /* a section by units: gpu_qsgd.c */
             continue;
         frugi_gpu_section *s = &table->section[table->sections++];
-        *s = make_section(&g->plan->slice[from]);
+        *s = make_section(&g->plan->section[from]);
         s->tiles = (s->blocks + each - 1) / each;
         s->tiles_before = table->tiles;
         table->tiles += s->tiles;
@@ -267,18 +267,18 @@ frug_status frug_cuda_compress(frug_cuda *g, uint64_t step, uint64_t begin, uint
                                     .has_residual = frugi_cuda_has_residual(g),
                                     .hist = g->config.select == FRUGI_SELECT_HIST};
     bool units = g->plan->by_units && !r.dense;
-    args.retention = frugi_held_share(&g->config, step, g->plan->total_steps);
+    args.retention = frugi_retained_share(&g->config, step, g->plan->total_steps);
     args.sent_share = 1.0f - args.beta * args.retention;
     FRUG_TRY(frugi_cuda_clip(g, &args, count, stream));
-    for (size_t at = 0; at < r.cut.slices;) {
+    for (size_t at = 0; at < r.cut.sections;) {
         at = frugi_cuda_fill_table(g, &r.cut, at, &args.table);
-        args.last = at == r.cut.slices && !units;
+        args.last = at == r.cut.sections && !units;
         if (args.table.sections)
             TRY_CUDA("compress", kernels_for(g->config.block)->compress(&args, g->processors, stream));
     }
     if (units)
         FRUG_TRY(frugi_cuda_qsgd_encode(g, &r.cut, &args, stream));
-    if (units || r.cut.slices == 0)
+    if (units || r.cut.sections == 0)
         TRY_CUDA("write frame header", frugi_gpu_frame_header_launch(&r.header, dst, g->workspace, stream));
     return FRUG_OK;
 }
@@ -289,7 +289,7 @@ static frug_status check_frames(frug_cuda *g, const range *r, uint64_t step, fru
     TRY_CUDA("checksum",
              frugi_gpu_crc_launch(sum->frame, sum->frames, r->cut.bytes, g->crc, g->workspace, g->processors, stream));
     TRY_CUDA("check", frugi_gpu_check_frames_launch(&r->header, sum, g->workspace, stream));
-    for (size_t at = 0; sum->checked && at < r->cut.slices;) {
+    for (size_t at = 0; sum->checked && at < r->cut.sections;) {
         at = frugi_cuda_fill_table(g, &r->cut, at, &sum->table);
         if (sum->table.sections)
             TRY_CUDA("check", kernels_for(g->config.block)->check(sum, g->processors, stream));
@@ -319,7 +319,7 @@ static frug_status sum_frames(frug_cuda *g, uint64_t step, const void *const *fr
     FRUG_TRY(plan_range(g, step, t->begin, t->count, &r));
     if (count_frames)
         FRUG_TRY(check_frames(g, &r, step, &sum, stream));
-    for (size_t at = 0; at < r.cut.slices;) {
+    for (size_t at = 0; at < r.cut.sections;) {
         at = frugi_cuda_fill_table(g, &r.cut, at, &sum.table);
         if (sum.table.sections)
             TRY_CUDA("sum", kernels_for(g->config.block)->sum(&sum, g->processors, stream));

@@ -44,7 +44,7 @@ static __device__ inline bool value_is_finite(const frugi_gpu_section *s, const 
 }
 
 /* Whether bitmaps have the right number of bits for each block, and none after the last element. */
-template <int BLOCK> static __device__ inline bool bitmap_is_valid(const frugi_tile &tile, const unsigned char *index) {
+template <int BLOCK> static __device__ inline bool bitmap_is_valid(const frugi_gpu_tile &tile, const unsigned char *index) {
     uint32_t lane = frugi_lane(), first = lane * 8, block = first / BLOCK, byte = 0;
     if (BLOCK == 256 || block * BLOCK < tile.length)
         byte = index[(uint64_t)tile.b * (BLOCK / 8) + lane];
@@ -55,7 +55,7 @@ template <int BLOCK> static __device__ inline bool bitmap_is_valid(const frugi_t
 
 /* Whether the index of entry e is within its block and above that of the entry before. */
 template <int BLOCK>
-static __device__ inline bool index_is_valid(const frugi_tile &tile, const unsigned char *index, uint32_t e) {
+static __device__ inline bool index_is_valid(const frugi_gpu_tile &tile, const unsigned char *index, uint32_t e) {
     if (BLOCK == 256)
         return (index[e] < tile.length) & (index[e > 0 ? e - 1 : 0] < index[e] + (e == 0));
     uint32_t first = frugi_entry_block<BLOCK>(tile, e) * BLOCK,
@@ -66,20 +66,20 @@ static __device__ inline bool index_is_valid(const frugi_tile &tile, const unsig
 
 /* Whether the scales of a tile's blocks are in the valid range; each lane checks one. */
 template <int BLOCK>
-static __device__ inline bool scales_are_valid(const frugi_gpu_section *s, const frugi_tile &tile,
+static __device__ inline bool scales_are_valid(const frugi_gpu_section *s, const frugi_gpu_tile &tile,
                                                const unsigned char *payload) {
     uint32_t last = BLOCK == 256 ? 0 : (tile.length - 1) / BLOCK, b = tile.b + min(frugi_lane(), last);
     if (s->value == FRUGI_VALUE_INT8)
-        return reinterpret_cast<const uint16_t *>(payload)[b] <= FRUGI_INT8_MOST;
+        return reinterpret_cast<const uint16_t *>(payload)[b] <= FRUGI_INT8_MAX_SCALE;
     int power = (signed char)payload[b];
-    return power >= FRUGI_F16_LEAST && power <= 127 - FRUGI_F16_TOP;
+    return power >= FRUGI_F16_MIN_EXPONENT && power <= 127 - FRUGI_F16_MAX_EXPONENT;
 }
 
 /*
  * Whether the indices of a tile ascend and are inside it, and its values are finite; each lane checks its own entries.
  */
 template <int BLOCK>
-static __device__ inline bool tile_is_valid(const frugi_gpu_section *s, const frugi_tile &tile,
+static __device__ inline bool tile_is_valid(const frugi_gpu_section *s, const frugi_gpu_tile &tile,
                                             const unsigned char *payload) {
     const unsigned char *values = payload + s->value_at + tile.before * frugi_gpu_value_bytes(s->value);
     uint32_t lane = frugi_lane();
@@ -115,7 +115,7 @@ static __global__ void __launch_bounds__(32 * WARPS) check_kernel(const __grid_c
     uint32_t warp = blockIdx.x * WARPS + threadIdx.x / 32, warps = gridDim.x * WARPS;
     for (uint32_t n = warp; n < sum.table.tiles; n += warps) {
         const frugi_gpu_section *s = frugi_find_section(sum.table, n);
-        frugi_tile tile = frugi_tile_at<BLOCK>(s, (n - s->tiles_before) * FRUGI_TILE_BLOCKS<BLOCK>);
+        frugi_gpu_tile tile = frugi_tile_at<BLOCK>(s, (n - s->tiles_before) * FRUGI_TILE_BLOCKS<BLOCK>);
         for (uint32_t f = 0; f < sum.frames; f += 4) {
             bool valid[4];
 #pragma unroll
@@ -150,7 +150,7 @@ static __device__ inline float scale_of(const frugi_gpu_section *s, const unsign
 
 /* Add a valid tile of one frame to the sum in shared memory. Its indices differ, so lanes never collide. */
 template <int BLOCK>
-static __device__ inline void add_tile(const frugi_gpu_section *s, const frugi_tile &tile, const unsigned char *payload,
+static __device__ inline void add_tile(const frugi_gpu_section *s, const frugi_gpu_tile &tile, const unsigned char *payload,
                                        float *sum) {
     const unsigned char *values = payload + s->value_at + tile.before * frugi_gpu_value_bytes(s->value);
     const unsigned char *index = payload + s->index_at + tile.before;
@@ -196,9 +196,9 @@ template <int VALUE> static __device__ inline float decode_value(uint32_t bits, 
 
 template <int VALUE> static __device__ inline bool value_is_valid(uint32_t bits, uint32_t scale) {
     int power = (signed char)scale;
-    return VALUE == FRUGI_VALUE_INT8 ? scale <= FRUGI_INT8_MOST
+    return VALUE == FRUGI_VALUE_INT8 ? scale <= FRUGI_INT8_MAX_SCALE
            : VALUE == FRUGI_VALUE_F16
-               ? (bits & 0x7c00u) != 0x7c00u && power >= FRUGI_F16_LEAST && power <= 127 - FRUGI_F16_TOP
+               ? (bits & 0x7c00u) != 0x7c00u && power >= FRUGI_F16_MIN_EXPONENT && power <= 127 - FRUGI_F16_MAX_EXPONENT
                : (bits & FRUGI_ABS_MASK) < FRUGI_INF_BITS;
 }
 
@@ -211,7 +211,7 @@ template <int VALUE> static __device__ inline bool value_is_valid(uint32_t bits,
  */
 template <int VALUE, int EACH, int BLOCK>
 static __device__ inline uint32_t add_small_tiles(const frugi_gpu_sum_args &all, const frugi_gpu_section *s,
-                                                  const frugi_tile &tile, uint32_t first, float *sum) {
+                                                  const frugi_gpu_tile &tile, uint32_t first, float *sum) {
     uint64_t values_at = s->payload_at + s->value_at + tile.before * frugi_gpu_value_bytes(VALUE);
     uint64_t indices_at = s->payload_at + s->index_at + tile.before;
     uint32_t half = frugi_lane() / (32 / EACH), e = frugi_lane() % (32 / EACH), element[LOADS], bits[LOADS],
@@ -251,7 +251,7 @@ static __device__ inline uint32_t add_small_tiles(const frugi_gpu_sum_args &all,
 
 template <int VALUE, int BLOCK>
 static __device__ inline void add_small_frames(const frugi_gpu_sum_args &all, const frugi_gpu_section *s,
-                                               const frugi_tile &tile, float *sum) {
+                                               const frugi_gpu_tile &tile, float *sum) {
     bool halves = tile.k <= 16; /* two frames per load */
     uint32_t each = halves ? 2 : 1;
     for (uint32_t f = 0; f < all.frames; f += LOADS * each) {
@@ -275,7 +275,7 @@ typedef struct bitmap_group {
  * last word of a block, the number of entries up to it is right.
  */
 template <int BLOCK>
-static __device__ inline bool stage_bitmaps(bitmap_group *m, uint32_t word, const frugi_tile &tile) {
+static __device__ inline bool stage_bitmaps(bitmap_group *m, uint32_t word, const frugi_gpu_tile &tile) {
     uint32_t lane = frugi_lane(), w = lane % 8, count = (uint32_t)__popc(word), before = count;
 #pragma unroll
     for (uint32_t d = 1; d < 8; d *= 2) {
@@ -311,7 +311,7 @@ static __device__ inline void add_bitmap_values(const bitmap_group *m, uint32_t 
 /* The scales of short blocks in four frames, one per lane, in the order of the frames; 0 where there is none. */
 template <int VALUE, int BLOCK>
 static __device__ inline uint32_t load_short_scales(const frugi_gpu_sum_args &all, const frugi_gpu_section *s,
-                                                    const frugi_tile &tile, uint32_t first) {
+                                                    const frugi_gpu_tile &tile, uint32_t first) {
     uint32_t i = frugi_lane() / FRUGI_TILE_BLOCKS<BLOCK>, block = frugi_lane() % FRUGI_TILE_BLOCKS<BLOCK>;
     if (i >= BITMAP_FRAMES || first + i >= all.frames || block * BLOCK >= tile.length)
         return 0;
@@ -324,7 +324,7 @@ static __device__ inline uint32_t load_short_scales(const frugi_gpu_sum_args &al
  */
 template <int VALUE, int ROWS, int BLOCK>
 static __device__ inline uint32_t add_bitmap_frames(const frugi_gpu_sum_args &all, const frugi_gpu_section *s,
-                                                    const frugi_tile &tile, uint32_t first,
+                                                    const frugi_gpu_tile &tile, uint32_t first,
                                                     float sum[FRUGI_LANE_ELEMENTS], float *stage, bitmap_group *m) {
     constexpr uint32_t batch = ROWS > 4 ? 2 : BITMAP_FRAMES; /* frames whose values are in registers at a time */
     constexpr bool SHORT = BLOCK < 256 && (VALUE == FRUGI_VALUE_INT8 || VALUE == FRUGI_VALUE_F16);
@@ -375,7 +375,7 @@ static __device__ inline uint32_t add_bitmap_frames(const frugi_gpu_sum_args &al
 /* The same for all frames: sums are in registers, and the shared memory for the result is used to stage values. */
 template <int VALUE, int BLOCK>
 static __device__ inline void add_all_bitmap_frames(const frugi_gpu_sum_args &all, const frugi_gpu_section *s,
-                                                    const frugi_tile &tile, float *stage, bitmap_group *m) {
+                                                    const frugi_gpu_tile &tile, float *stage, bitmap_group *m) {
     float sum[FRUGI_LANE_ELEMENTS];
 #pragma unroll
     for (uint32_t j = 0; j < FRUGI_LANE_ELEMENTS; j++)
@@ -396,7 +396,7 @@ static __device__ inline void add_all_bitmap_frames(const frugi_gpu_sum_args &al
 
 template <int VALUE, bool HAS_BITMAP, int BLOCK>
 static __device__ inline void add_frames_by_index(const frugi_gpu_sum_args &all, const frugi_gpu_section *s,
-                                                  const frugi_tile &tile, float *sum, bitmap_group *m) {
+                                                  const frugi_gpu_tile &tile, float *sum, bitmap_group *m) {
     if (HAS_BITMAP && s->index == FRUGI_INDEX_CODE_BITMAP)
         add_all_bitmap_frames<VALUE, BLOCK>(all, s, tile, sum, m);
     else
@@ -406,7 +406,7 @@ static __device__ inline void add_frames_by_index(const frugi_gpu_sum_args &all,
 /* Add a tile of all frames to the sum; section headers are checked with the first tile. */
 template <bool CHECKED, bool HAS_BITMAP, int BLOCK>
 static __device__ inline void add_frames(const frugi_gpu_sum_args &all, const frugi_gpu_section *s,
-                                         const frugi_tile &tile, float *sum, bitmap_group *m) {
+                                         const frugi_gpu_tile &tile, float *sum, bitmap_group *m) {
     if (!CHECKED && tile.b == 0)
         check_headers<BLOCK>(all, s);
     if ((HAS_BITMAP && s->index == FRUGI_INDEX_CODE_BITMAP) || (s->index == FRUGI_INDEX_CODE_LOCAL && tile.k <= 32)) {
@@ -442,7 +442,7 @@ static __global__ void __launch_bounds__(32 * WARPS, MIN_BLOCKS_PER_SM)
         return;
     for (uint32_t n = warp; n < all.table.tiles; n += warps) {
         const frugi_gpu_section *s = frugi_find_section(all.table, n);
-        frugi_tile tile = frugi_tile_at<BLOCK>(s, (n - s->tiles_before) * FRUGI_TILE_BLOCKS<BLOCK>);
+        frugi_gpu_tile tile = frugi_tile_at<BLOCK>(s, (n - s->tiles_before) * FRUGI_TILE_BLOCKS<BLOCK>);
         float *dst = all.dst + (s->begin - all.begin) + (uint64_t)tile.b * BLOCK;
         float x[FRUGI_LANE_ELEMENTS] = {};
         if (all.keep != 0.0f && !HAS_BITMAP)

@@ -80,11 +80,11 @@ warp_smem;
 template <int VALUE> static __device__ inline float value_scale(float largest, uint32_t *bits) {
     if (VALUE == FRUGI_VALUE_INT8) {
         uint16_t h = frugi_f32_bf16_up(__fdiv_rn(largest, 127.0f));
-        h = h < FRUGI_INT8_MOST ? h : FRUGI_INT8_MOST;
+        h = h < FRUGI_INT8_MAX_SCALE ? h : FRUGI_INT8_MAX_SCALE;
         *bits = h;
         return frugi_bf16_f32(h);
     }
-    int e = max((int)(frugi_f32_bits(largest) >> 23) - 127 - FRUGI_F16_TOP, FRUGI_F16_LEAST);
+    int e = max((int)(frugi_f32_bits(largest) >> 23) - 127 - FRUGI_F16_MAX_EXPONENT, FRUGI_F16_MIN_EXPONENT);
     *bits = (uint32_t)e;
     return frugi_power_of_two(e);
 }
@@ -140,7 +140,7 @@ static __device__ inline float encode_with_retention(const frugi_gpu_compress_ar
  * form one of the tile.
  */
 template <int VALUE, int FORMAT, int BLOCK>
-static __device__ inline void encode_tile(const frugi_gpu_compress_args &p, uint32_t index, const frugi_tile &tile,
+static __device__ inline void encode_tile(const frugi_gpu_compress_args &p, uint32_t index, const frugi_gpu_tile &tile,
                                           uint32_t mask, float x[8], section_writers *writers, warp_smem *smem) {
     const bool HAS_RESIDUAL = FORMAT != RESIDUAL_NONE;
     uint32_t k = tile.k;

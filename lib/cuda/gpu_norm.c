@@ -8,12 +8,12 @@
 
 frug_status frugi_cuda_norm_create(frug_cuda *g) {
     const frug_compressor *plan = g->plan;
-    size_t bytes = plan->pieces * sizeof *g->tensor;
-    uint64_t ranges = frug_layout_elements(plan->layout) / FRUGI_NORM_STRETCH + 1;
+    size_t bytes = plan->views * sizeof *g->tensor;
+    uint64_t ranges = frug_layout_elements(plan->layout) / FRUGI_NORM_CHUNK + 1;
     frugi_gpu_range *tensor = malloc(bytes + 1);
     FRUG_FAIL_IF(!tensor, FRUG_ERR_MEMORY, "cuda: out of memory");
-    for (size_t i = 0; i < plan->pieces; i++)
-        tensor[i] = (frugi_gpu_range){plan->piece[i].begin, plan->piece[i].begin + plan->piece[i].count};
+    for (size_t i = 0; i < plan->views; i++)
+        tensor[i] = (frugi_gpu_range){plan->view[i].begin, plan->view[i].begin + plan->view[i].count};
     cudaError_t error = cudaMalloc((void **)&g->tensor, bytes + 1);
     if (error == cudaSuccess)
         error = cudaMemcpy(g->tensor, tensor, bytes, cudaMemcpyHostToDevice);
@@ -28,11 +28,11 @@ static frug_status launch_norm(frug_cuda *g, uint64_t begin, uint64_t count, con
                                float *gain, frug_stream stream) {
     frugi_gpu_norm_args norm = {.grad = grad,
                                 .tensor = g->tensor,
-                                .tensors = (uint32_t)g->plan->pieces,
+                                .tensors = (uint32_t)g->plan->views,
                                 .begin = begin,
                                 .count = count,
-                                .range = FRUGI_NORM_STRETCH,
-                                .ranges = (uint32_t)((count + FRUGI_NORM_STRETCH - 1) / FRUGI_NORM_STRETCH),
+                                .range = FRUGI_NORM_CHUNK,
+                                .ranges = (uint32_t)((count + FRUGI_NORM_CHUNK - 1) / FRUGI_NORM_CHUNK),
                                 .partial = g->partial,
                                 .result = result,
                                 .clip = g->config.clip,

@@ -97,9 +97,9 @@ static __device__ inline void unpack_scaled_residual(const raw_tile<BLOCK> &r, f
                           : small_int_to_float(v >> 4 * (i % 4) & 15u, 8388616.0f);
             x[i] = __fmul_rn(n, scale);
         }
-        if (r.scale[j] >= FRUGI_STORE_TAME)
+        if (r.scale[j] >= FRUGI_STORE_CLAMP_SCALE)
             for (int i = first; i < end; i++)
-                x[i] = frugi_tame(x[i]);
+                x[i] = frugi_clamp_finite(x[i]);
     }
 }
 
@@ -144,7 +144,7 @@ template <int BLOCK> static __device__ inline uint32_t largest_magnitude(const f
 
 /* x / scale in fixed point with 15 fractional bits, plus a random fraction, truncated: see residual_format.c. */
 static __device__ inline uint32_t stochastic_round(float x, float inverse, uint32_t random) {
-    return (frugi_f32_bits(__fadd_rn(__fmul_rn(x, inverse), FRUGI_ROLL)) + (random >> 17)) >> 15;
+    return (frugi_f32_bits(__fadd_rn(__fmul_rn(x, inverse), FRUGI_ROUND_SHIFT)) + (random >> 17)) >> 15;
 }
 
 static __device__ inline uint32_t stochastic_round_bf16(float x, uint32_t random) {
@@ -158,7 +158,7 @@ static __device__ inline uint32_t stochastic_round_bf16(float x, uint32_t random
 template <int FORMAT> static __device__ inline uint16_t residual_scale(uint32_t largest, float *inverse) {
     const float levels = FORMAT == FRUGI_RESIDUAL_INT8 ? FRUGI_INT8_LEVELS : FRUGI_INT4_LEVELS;
     uint16_t scale = frugi_f32_bf16_up(__fdiv_rn(frugi_bits_f32(largest), levels));
-    bool zero = scale < FRUGI_STORE_LEAST;
+    bool zero = scale < FRUGI_STORE_MIN_SCALE;
     *inverse = zero ? 0.0f : __fdiv_rn(32768.0f, frugi_bf16_f32(scale));
     return zero ? 0 : scale;
 }

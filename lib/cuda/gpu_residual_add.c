@@ -10,17 +10,17 @@ frug_status frug_cuda_keep(frug_cuda *g, uint64_t step, uint64_t begin, uint64_t
                            frug_stream stream) {
     FRUG_FAIL_IF(!g || (!values && count), FRUG_ERR_ARG, "cuda: null compressor or values");
     bool all;
-    frugi_cutting cut;
+    frugi_frame_size cut;
     FRUG_TRY(frugi_cuda_check_device(g));
-    FRUG_TRY(frugi_cut_step(g->plan, step, begin, count, &all, &cut));
+    FRUG_TRY(frugi_make_step_sections(g->plan, step, begin, count, &all, &cut));
     frugi_gpu_residual_add_args args = {.values = values,
                                         .residual = g->residual,
                                         .scale = g->scale,
                                         .begin = begin,
                                         .step = step,
-                                        .seed = g->config.seed ^ FRUGI_OTHER_DRAWS, /* as in frugi_residual_add() */
+                                        .seed = g->config.seed ^ FRUGI_SECOND_STREAM, /* as in frugi_residual_add() */
                                         .residual_format = (uint32_t)g->config.residual};
-    for (size_t at = 0; frugi_cuda_has_residual(g) && at < cut.slices;) {
+    for (size_t at = 0; frugi_cuda_has_residual(g) && at < cut.sections;) {
         at = frugi_cuda_fill_table(g, &cut, at, &args.table);
         TRY_CUDA("add to residual", frugi_gpu_residual_add_launch(&args, g->processors, stream));
     }

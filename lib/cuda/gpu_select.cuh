@@ -127,7 +127,7 @@ static __device__ inline uint32_t valid_elements(uint32_t length) {
  * Select the k largest of a block of finite numbers, as a mask of this lane's elements; after the last there are zeros.
  * With hist, magnitudes are equal if their upper halves are.
  */
-static __device__ inline uint32_t select(const float x[8], uint32_t largest, const frugi_tile &tile, bool hist,
+static __device__ inline uint32_t select(const float x[8], uint32_t largest, const frugi_gpu_tile &tile, bool hist,
                                          uint32_t *guess) {
     uint32_t pair[4];
     if (tile.k == 0 || tile.k == tile.length)

@@ -159,7 +159,7 @@ static __device__ inline void search_lower_short(const float x[8], uint32_t k, c
 
 /* Select the k largest of blocks in which more than k elements reach t (where `open` is 1), or exactly k. */
 template <int BLOCK>
-static __device__ inline uint32_t resolve_ties_short(const float x[8], const uint32_t upper[4], const frugi_tile &tile,
+static __device__ inline uint32_t resolve_ties_short(const float x[8], const uint32_t upper[4], const frugi_gpu_tile &tile,
                                                      uint32_t k, uint32_t t, uint32_t open, bool hist) {
     uint32_t above, tied; /* certainly selected; candidates for the remaining entries */
     if (hist) {
@@ -183,7 +183,7 @@ static __device__ inline uint32_t resolve_ties_short(const float x[8], const uin
  */
 template <int BLOCK>
 static __device__ inline uint32_t select_short(const float x[8], const uint32_t upper[4], uint32_t largest,
-                                               const frugi_tile &tile, bool hist, uint32_t *guess) {
+                                               const frugi_gpu_tile &tile, bool hist, uint32_t *guess) {
     if (tile.k == 0 || tile.k == tile.length)
         return tile.k ? valid_elements(tile.length) : 0;
     uint32_t k = lane_fields<BLOCK>(frugi_tile_counts<BLOCK>(tile)), wanted_mask = halves_mask(compare_upper(k, 0));

@@ -75,15 +75,15 @@ static __device__ inline uint64_t frugi_entries_before(const frugi_gpu_section *
 }
 
 /** A tile of a section: its position in the section's arrays, its numbers of entries and elements. */
-typedef struct frugi_tile {
+typedef struct frugi_gpu_tile {
     uint64_t before;
     uint32_t b, k, length; /* b: first block; k: entries */
     uint32_t below;        /* fractional part of the number of entries before it */
     uint32_t starts;       /* entries of the tile before each block, in its field */
-} frugi_tile;
+} frugi_gpu_tile;
 
 /* Set entries and elements. The last block of a section may be shorter than the others. */
-template <int BLOCK> static __device__ inline void frugi_tile_measure(const frugi_gpu_section *s, frugi_tile *tile) {
+template <int BLOCK> static __device__ inline void frugi_tile_measure(const frugi_gpu_section *s, frugi_gpu_tile *tile) {
     uint32_t whole = (uint32_t)(s->kappa >> 32), part = (uint32_t)s->kappa, below = tile->below;
     tile->length = frugi_tile_length<BLOCK>(s, tile->b);
     tile->k = tile->starts = 0;
@@ -98,14 +98,14 @@ template <int BLOCK> static __device__ inline void frugi_tile_measure(const frug
     }
 }
 
-template <int BLOCK> static __device__ inline frugi_tile frugi_tile_at(const frugi_gpu_section *s, uint32_t b) {
-    frugi_tile tile = {frugi_entries_before(s, b), b, 0, 0, (uint32_t)s->kappa * b + s->carried, 0};
+template <int BLOCK> static __device__ inline frugi_gpu_tile frugi_tile_at(const frugi_gpu_section *s, uint32_t b) {
+    frugi_gpu_tile tile = {frugi_entries_before(s, b), b, 0, 0, (uint32_t)s->kappa * b + s->carried, 0};
     frugi_tile_measure<BLOCK>(s, &tile);
     return tile;
 }
 
 /** The tile after a whole one. */
-template <int BLOCK> static __device__ inline void frugi_tile_next(const frugi_gpu_section *s, frugi_tile *tile) {
+template <int BLOCK> static __device__ inline void frugi_tile_next(const frugi_gpu_section *s, frugi_gpu_tile *tile) {
     tile->before += tile->k;
     tile->b += FRUGI_TILE_BLOCKS<BLOCK>;
     tile->below += (uint32_t)s->kappa * FRUGI_TILE_BLOCKS<BLOCK>;
@@ -113,14 +113,14 @@ template <int BLOCK> static __device__ inline void frugi_tile_next(const frugi_g
 }
 
 /** The entries of each block of a tile, in its field. */
-template <int BLOCK> static __device__ inline uint32_t frugi_tile_counts(const frugi_tile &tile) {
+template <int BLOCK> static __device__ inline uint32_t frugi_tile_counts(const frugi_gpu_tile &tile) {
     return BLOCK == 256
                ? tile.k
                : (tile.starts >> FRUGI_FIELD_BITS<BLOCK> % 32 | tile.k << (32 - FRUGI_FIELD_BITS<BLOCK>)) - tile.starts;
 }
 
 /** The block of a tile that contains entry e < k. */
-template <int BLOCK> static __device__ inline uint32_t frugi_entry_block(const frugi_tile &tile, uint32_t e) {
+template <int BLOCK> static __device__ inline uint32_t frugi_entry_block(const frugi_gpu_tile &tile, uint32_t e) {
     uint32_t block = 0;
 #pragma unroll
     for (uint32_t i = 1; i < FRUGI_TILE_BLOCKS<BLOCK>; i++)

@@ -51,12 +51,12 @@ static inline uint64_t frugi_grid_size(const frugi_grid *g, uint64_t u) {
 }
 
 /** Whether all units have h * w elements. */
-static inline int frugi_grid_even(const frugi_grid *g) {
+static inline int frugi_grid_is_uniform(const frugi_grid *g) {
     return g->rows % g->h == 0 && g->cols % g->w == 0;
 }
 
 /** Whether unit u is the u-th range of h * w consecutive elements, so that its values need not be gathered. */
-static inline int frugi_grid_flat(const frugi_grid *g) {
+static inline int frugi_grid_is_contiguous(const frugi_grid *g) {
     return g->across == 1 || (g->h == 1 && g->cols % g->w == 0) || (g->h == 1 && g->rows == 1);
 }
 

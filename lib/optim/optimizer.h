@@ -17,7 +17,7 @@
     256u /* elements that share a scale, a list, and are skipped together; ranges end at multiples */
 #define FRUGI_OPTIM_WINDOW     64u /* the longest window */
 #define FRUGI_OPTIM_TEXT       512u
-#define FRUGI_OPTIM_NAMES      96u /* bytes of a list of patterns; two and all numbers fit FRUGI_OPTIM_TEXT */
+#define FRUGI_OPTIM_NAMES      96u         /* bytes of a list of patterns; two and all numbers fit FRUGI_OPTIM_TEXT */
 #define FRUGI_OPTIM_GRAD_LIMIT 0x5f000000u /* 2^63 as bits: gradients from there on, infinities and NaN are skipped */
 
 typedef enum frugi_optim {

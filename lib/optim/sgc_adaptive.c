@@ -15,12 +15,12 @@
 /* Count how many of the tensor's s largest entries are in each chunk. */
 static void count_largest(frug_optimizer *o, const frugi_optim_target *t, const float *g, uint32_t *counts) {
     frugi_target_work *work = &o->targets->work;
-    const frugi_span whole = {g, t->d};
-    frugi_cutoff cut = frugi_whole_cutoff(work->whole, &whole, 1, o->options.s, 1);
+    const frugi_float_array whole = {g, t->d};
+    frugi_cutoff cut = frugi_topk_cutoff(work->whole, &whole, 1, o->options.s, 1);
     for (uint32_t j = 0; j < t->c; j++) {
         uint64_t from = frugi_chunk_begin(t, j);
-        const frugi_span span = {g + from, frugi_chunk_begin(t, j + 1) - from};
-        counts[j] = (uint32_t)frugi_whole_emit(work->whole, &span, &cut, work->x.index, NULL, 1);
+        const frugi_float_array span = {g + from, frugi_chunk_begin(t, j + 1) - from};
+        counts[j] = (uint32_t)frugi_topk_emit(work->whole, &span, &cut, work->x.index, NULL, 1);
     }
 }
 

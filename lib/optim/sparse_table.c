@@ -85,9 +85,9 @@ static uint32_t evict(frugi_target_work *work, const chunk *c, uint32_t s, uint3
     uint32_t *kept = work->index + c->capacity + s;
     if (n <= c->capacity)
         return n;
-    const frugi_span span = {rank, n};
-    frugi_cutoff cut = frugi_whole_cutoff(work->whole, &span, 1, c->capacity, 1);
-    frugi_whole_emit(work->whole, &span, &cut, kept, NULL, 1);
+    const frugi_float_array span = {rank, n};
+    frugi_cutoff cut = frugi_topk_cutoff(work->whole, &span, 1, c->capacity, 1);
+    frugi_topk_emit(work->whole, &span, &cut, kept, NULL, 1);
     for (uint32_t i = 0; i < c->capacity; i++) {
         work->index[i] = work->index[kept[i]];
         work->mean[i] = work->mean[kept[i]];

@@ -111,18 +111,18 @@ static frug_status make_solver(const frugi_optim_options *f, uint32_t s, uint32_
     solver->s = s;
     solver->k = s * (uint32_t)f->kappa;
     solver->d = d;
-    frugi_matrix_plan matrix = {.kind = f->explicit_matrix ? FRUGI_MATRIX_GAUSSIAN : FRUGI_MATRIX_HADAMARD,
-                                .k = solver->k,
-                                .d = d,
-                                .seed = 1,
-                                .threads = (int)f->threads};
+    frugi_matrix_options matrix = {.kind = f->explicit_matrix ? FRUGI_MATRIX_GAUSSIAN : FRUGI_MATRIX_HADAMARD,
+                                   .k = solver->k,
+                                   .d = d,
+                                   .seed = 1,
+                                   .threads = (int)f->threads};
     FRUG_TRY(frugi_matrix_create(&matrix, &solver->matrix));
-    frugi_recover_plan recover = {.method = gram ? FRUGI_RECOVER_GRAM : FRUGI_RECOVER_RESIDUAL,
-                                  .s = s,
-                                  .atoms = !f->atoms4 ? 1
-                                           : s < 4    ? s
-                                                      : 4,
-                                  .threads = (int)f->threads};
+    frugi_recover_options recover = {.method = gram ? FRUGI_RECOVER_GRAM : FRUGI_RECOVER_RESIDUAL,
+                                     .s = s,
+                                     .atoms = !f->atoms4 ? 1
+                                              : s < 4    ? s
+                                                         : 4,
+                                     .threads = (int)f->threads};
     return frugi_recover_create(solver->matrix, &recover, &solver->recover);
 }
 
@@ -154,7 +154,7 @@ static void *alloc_array(uint64_t count, uint64_t each, size_t size, bool *ok) {
     uint64_t bytes = 0;
     bool fits = !__builtin_mul_overflow(count, each, &bytes) && !__builtin_mul_overflow(bytes, size, &bytes) &&
                 bytes <= SIZE_MAX / 2;
-    void *memory = fits ? frugi_alloc((size_t)bytes + FRUGI_LINE) : NULL;
+    void *memory = fits ? frugi_alloc((size_t)bytes + FRUGI_CACHE_LINE) : NULL;
     *ok = *ok && memory;
     return memory;
 }
@@ -184,7 +184,7 @@ static bool reserve_sparse(frugi_optim_targets *all, const frugi_optim_options *
     w->mean = alloc_array(entries, 2, sizeof *w->mean, &ok);
     w->square = alloc_array(entries, 1, sizeof *w->square, &ok);
     w->index = alloc_array(entries, 2, sizeof *w->index, &ok);
-    w->whole = frugi_whole_create(1);
+    w->whole = frugi_topk_create(1);
     return ok && w->whole;
 }
 
@@ -230,7 +230,7 @@ void frugi_targets_destroy(frugi_optim_targets *all) {
                             w->factor,  w->basis,    w->mean,    w->square,    w->index};
     for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
         frugi_free(memory[i]);
-    frugi_whole_destroy(w->whole);
+    frugi_topk_destroy(w->whole);
     for (size_t i = 0; all->solver && i < all->solvers; i++) {
         frugi_recover_destroy(all->solver[i].recover);
         frugi_matrix_destroy(all->solver[i].matrix);

@@ -54,7 +54,7 @@ typedef struct frugi_entries {
 } frugi_entries;
 
 typedef struct frugi_target_work {
-    frugi_whole *whole;
+    frugi_topk *whole;
     frugi_entries x, y; /* s entries, c counts */
     float *span;        /* scratch of frugi_matrix_apply() */
     float *measured;    /* 2 kappa s: measurements; while shares change, a copy of both moments */

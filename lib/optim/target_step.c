@@ -14,9 +14,9 @@
 
 void frugi_select_largest(frugi_target_work *work, const float *x, uint64_t len, uint32_t n, uint32_t *index,
                           float *value) {
-    const frugi_span span = {x, len};
-    frugi_cutoff cut = frugi_whole_cutoff(work->whole, &span, 1, n, 1);
-    frugi_whole_emit(work->whole, &span, &cut, index, value, 1);
+    const frugi_float_array span = {x, len};
+    frugi_cutoff cut = frugi_topk_cutoff(work->whole, &span, 1, n, 1);
+    frugi_topk_emit(work->whole, &span, &cut, index, value, 1);
 }
 
 bool frugi_all_below(const float *x, uint64_t n, uint32_t bits) {

@@ -23,7 +23,7 @@ static uint32_t round_up(uint32_t n, uint32_t to) {
 
 /* ---- create ----------------------------------------------------------------------------------- */
 
-static frug_status check_plan(const frugi_matrix_plan *plan) {
+static frug_status check_plan(const frugi_matrix_options *plan) {
     FRUG_FAIL_IF(plan->kind != FRUGI_MATRIX_GAUSSIAN && plan->kind != FRUGI_MATRIX_HADAMARD, FRUG_ERR_ARG,
                  "matrix: unknown kind %d", (int)plan->kind);
     FRUG_FAIL_IF(plan->d < 1 || plan->d > MAX_COLUMNS, FRUG_ERR_ARG, "matrix: %u columns are not from 1 to %u", plan->d,
@@ -55,7 +55,7 @@ static bool make_hadamard(frugi_matrix *a) {
     return true;
 }
 
-frug_status frugi_matrix_create(const frugi_matrix_plan *plan, frugi_matrix **out) {
+frug_status frugi_matrix_create(const frugi_matrix_options *plan, frugi_matrix **out) {
     FRUG_FAIL_IF(!plan || !out, FRUG_ERR_ARG, "matrix: a null pointer");
     FRUG_TRY(check_plan(plan));
     frugi_matrix *a = frugi_alloc(sizeof *a);

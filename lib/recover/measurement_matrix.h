@@ -7,7 +7,7 @@
 #define FRUGI_MATRIX_BLOCK 32u /* columns that are processed together; spans are whole blocks */
 
 struct frugi_matrix {
-    frugi_matrix_plan plan;
+    frugi_matrix_options plan;
     uint32_t stride; /* k, rounded up to whole vectors */
     uint32_t span;
     float *column; /* gaussian: d x stride, zeros past k */

@@ -17,7 +17,7 @@
 typedef struct frugi_pursuit {
     const frugi_matrix *a;
     const float *gram; /* d x span, or NULL */
-    frugi_recover_plan plan;
+    frugi_recover_options plan;
 
     float *p;            /* GROUP x stride: measurements, scaled by a power of two, zeros past k */
     float *start;        /* GROUP x span: A^T p */

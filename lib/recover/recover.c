@@ -18,7 +18,7 @@
 
 struct frugi_recover {
     const frugi_matrix *a;
-    frugi_recover_plan plan;
+    frugi_recover_options plan;
     float *gram; /* d x span, or NULL */
     frugi_pursuit *pursuit;
     uint64_t bytes;
@@ -26,7 +26,7 @@ struct frugi_recover {
 
 /* ---- check ------------------------------------------------------------------------------------ */
 
-static frug_status check_plan(const frugi_matrix *a, frugi_recover_plan *plan) {
+static frug_status check_plan(const frugi_matrix *a, frugi_recover_options *plan) {
     uint32_t k = a->plan.k, d = a->plan.d;
     FRUG_FAIL_IF(plan->method != FRUGI_RECOVER_NAIVE && plan->method != FRUGI_RECOVER_GRAM &&
                      plan->method != FRUGI_RECOVER_RESIDUAL,
@@ -133,9 +133,9 @@ static bool make_gram(frugi_recover *r) {
     return true;
 }
 
-frug_status frugi_recover_create(const frugi_matrix *a, const frugi_recover_plan *plan, frugi_recover **out) {
+frug_status frugi_recover_create(const frugi_matrix *a, const frugi_recover_options *plan, frugi_recover **out) {
     FRUG_FAIL_IF(!a || !plan || !out, FRUG_ERR_ARG, "recover: a null pointer");
-    frugi_recover_plan checked = *plan;
+    frugi_recover_options checked = *plan;
     FRUG_TRY(check_plan(a, &checked));
     frugi_recover *r = frugi_alloc(sizeof *r);
     FRUG_FAIL_IF(!r, FRUG_ERR_MEMORY, "recover: no memory");
@@ -198,7 +198,7 @@ static void write_entries(const frugi_pursuit *u, int exponent, uint32_t *index,
             value[at] = value[at - 1];
         }
         index[at] = u->atom[i];
-        value[at] = frugi_tame((float)(u->x[i] * scale));
+        value[at] = frugi_clamp_finite((float)(u->x[i] * scale));
     }
     for (uint32_t i = u->n; i < u->plan.s; i++) {
         index[i] = 0;

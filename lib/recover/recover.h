@@ -5,8 +5,8 @@
  * s << k nonzeros. Measuring is linear, so the measurements of a sum or running mean of vectors are the sum or mean of
  * their measurements.
  *
- *   frugi_matrix_create(&(frugi_matrix_plan){.kind = FRUGI_MATRIX_GAUSSIAN, .k = 217, .d = 2048, .seed = 1}, &a)
- *   frugi_recover_create(a, &(frugi_recover_plan){.method = FRUGI_RECOVER_GRAM, .s = 31, .threads = 2}, &r)
+ *   frugi_matrix_create(&(frugi_matrix_options){.kind = FRUGI_MATRIX_GAUSSIAN, .k = 217, .d = 2048, .seed = 1}, &a)
+ *   frugi_recover_create(a, &(frugi_recover_options){.method = FRUGI_RECOVER_GRAM, .s = 31, .threads = 2}, &r)
  *   frugi_matrix_apply(a, index, value, n, work, p)
  *   frugi_recover_run(r, p, chunks, index, value, count)
  */
@@ -25,17 +25,17 @@ typedef enum frugi_matrix_kind {
     FRUGI_MATRIX_HADAMARD  /* k rows of a Hadamard matrix with random signs; d / 8 + 4 k bytes, k d is never formed */
 } frugi_matrix_kind;
 
-typedef struct frugi_matrix_plan {
+typedef struct frugi_matrix_options {
     frugi_matrix_kind kind;
     uint32_t k, d; /* rows and columns: 1 <= k <= d <= 2^28, k <= 2^24 */
     uint64_t seed; /* the same seed gives the same matrix on every machine */
     int threads;   /* for its creation, at least 1; they do not change the result */
-} frugi_matrix_plan;
+} frugi_matrix_options;
 
 typedef struct frugi_matrix frugi_matrix;
 
 /** Returns FRUG_ERR_ARG or FRUG_ERR_MEMORY. */
-frug_status frugi_matrix_create(const frugi_matrix_plan *plan, frugi_matrix **out);
+frug_status frugi_matrix_create(const frugi_matrix_options *plan, frugi_matrix **out);
 void frugi_matrix_destroy(frugi_matrix *a);
 
 uint32_t frugi_matrix_rows(const frugi_matrix *a);
@@ -84,14 +84,14 @@ typedef enum frugi_recover_method {
     FRUGI_RECOVER_RESIDUAL /* a correlation in every pass, least squares updated: for d too large for d^2 */
 } frugi_recover_method;
 
-typedef struct frugi_recover_plan {
+typedef struct frugi_recover_options {
     frugi_recover_method method;
     uint32_t s;     /* entries of x at most: 1 <= s <= k, s < d */
     uint32_t atoms; /* columns added per pass; 0 and 1 are OMP, more is generalized OMP */
     uint32_t reach; /* columns added in all, of which the s with the largest values are kept; 0 is s; s <= reach <= k */
     double tolerance; /* stop once |p - A x| <= tolerance |p|, from 0 to 1; below 2e-6 it counts as 2e-6 (rounding) */
     int threads;      /* at least 1 */
-} frugi_recover_plan;
+} frugi_recover_options;
 
 typedef struct frugi_recover frugi_recover;
 
@@ -103,7 +103,7 @@ typedef struct frugi_recover frugi_recover;
  *
  * Returns FRUG_ERR_ARG with a message on which number does not fit, or FRUG_ERR_MEMORY.
  */
-frug_status frugi_recover_create(const frugi_matrix *a, const frugi_recover_plan *plan, frugi_recover **out);
+frug_status frugi_recover_create(const frugi_matrix *a, const frugi_recover_options *plan, frugi_recover **out);
 void frugi_recover_destroy(frugi_recover *r);
 
 /** Bytes of memory it uses, without the matrix. */

@@ -97,10 +97,10 @@ static bool can_chunk(const frug_reducer *r, uint64_t count) {
 
 /* The last index up to `at` where a chunk may begin: the begin of a block. */
 static uint64_t chunk_border(const frug_compressor *c, uint64_t at) {
-    size_t i = frugi_piece_at(c, at);
-    if (i == c->pieces || at < c->piece[i].begin)
+    size_t i = frugi_view_at(c, at);
+    if (i == c->views || at < c->view[i].begin)
         return at;
-    return at - (at - c->piece[i].begin) % c->config.block;
+    return at - (at - c->view[i].begin) % c->config.block;
 }
 
 /* Compute the ranges of the chunks and the sizes of their frames. */
@@ -116,10 +116,10 @@ static frug_status plan_chunks(pipeline *p) {
     p->begin[0] = x->begin;
     p->begin[p->chunks] = x->begin + x->count;
     frugi_control_densities(c->control, x->step, c->density);
-    frugi_cut_for what = frugi_control_all(&c->config, x->step) ? FRUGI_CUT_ALL : FRUGI_CUT_STEP;
+    frugi_section_mode what = frugi_control_sends_all(&c->config, x->step) ? FRUGI_SECTIONS_DENSE : FRUGI_SECTIONS_STEP;
     for (size_t i = 0; i < p->chunks; i++) {
-        frugi_cutting cut;
-        FRUG_TRY(frugi_cut(c, p->begin[i], p->begin[i + 1] - p->begin[i], x->step, what, NULL, &cut));
+        frugi_frame_size cut;
+        FRUG_TRY(frugi_make_sections(c, p->begin[i], p->begin[i + 1] - p->begin[i], x->step, what, NULL, &cut));
         p->bytes[i] = (size_t)cut.bytes;
         p->max_bytes = p->bytes[i] > p->max_bytes ? p->bytes[i] : p->max_bytes;
         p->hash = frugi_hash_word(p->hash, cut.bytes);

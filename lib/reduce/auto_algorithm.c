@@ -219,12 +219,12 @@ static frug_status resolve(frug_reducer *r) {
     size_t count = list_candidates(&c->config, names), choice = 0;
     frug_scene s = FRUG_SCENE_INIT;
     frug_status status = FRUG_OK;
-    s.params = c->pieces ? c->piece[c->pieces - 1].begin + c->piece[c->pieces - 1].count : 1;
+    s.params = c->views ? c->view[c->views - 1].begin + c->view[c->views - 1].count : 1;
     s.workers = (uint32_t)r->comm->size;
     s.down = down[c->config.down];
     FRUG_TRY(measure_group(r, &s));
     if (r->comm->rank == 0 && (status = measure_codec(r, &s)) == FRUG_OK)
-        choice = frugi_cheapest(&s, names, count);
+        choice = frugi_cheapest_algorithm(&s, names, count);
     FRUG_TRY(frugi_sync(r, &no_exchange, status, 0, choice));
     FRUG_FAIL_IF(r->record[0].hash >= count, FRUG_ERR_REMOTE, "reduce: rank 0 sent an invalid algorithm");
     r->algorithm = frugi_algorithm_find(names[r->record[0].hash]);

@@ -135,7 +135,7 @@ static frug_status select_at_indices(frug_reducer *r, const frugi_exchange *x, s
     memset(value, 0, s->n * sizeof(float)); /* on an error this rank still takes part in the all-reduce */
     FRUG_FAIL_IF(!frugi_gaps_decode(r->compressor, x->begin, x->count, r->recv_buf.data, bytes, indices(s), s->n),
                  FRUG_ERR_FORMAT, "reduce: at step %llu the received indices are damaged", (unsigned long long)x->step);
-    return frugi_take(r->compressor, x->step, x->begin, x->count, x->grad, indices(s), s->n, value);
+    return frugi_extract_values(r->compressor, x->step, x->begin, x->count, x->grad, indices(s), s->n, value);
 }
 
 /* A ring sends all chunks but one in each of its two phases. */
@@ -174,7 +174,7 @@ static frug_status exchange_indices(frug_reducer *r, const frugi_exchange *x, fr
     common_support *s = r->state;
     int leader = (int)(x->step % (uint64_t)r->comm->size);
     bool implied =
-        r->compressor->config.rule == FRUGI_RULE_RANDOM || frugi_control_all(&r->compressor->config, x->step);
+        r->compressor->config.rule == FRUGI_RULE_RANDOM || frugi_control_sends_all(&r->compressor->config, x->step);
     bool is_leader = implied || leader == r->comm->rank;
     size_t bytes = 0;
     double clock = frugi_clock();

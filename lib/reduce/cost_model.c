@@ -52,7 +52,7 @@ static double rice_bits(double density) {
     return best;
 }
 
-double frugi_sum_bytes(double elements, double density) {
+double frugi_sum_frame_bytes(double elements, double density) {
     if (!(density > 0))
         return HEADER_BYTES;
     double index = min_double(elements / 8, elements * density * rice_bits(density) / 8);
@@ -70,7 +70,7 @@ typedef struct sum_cost {
 static sum_cost down_cost(const frug_scene *s, uint32_t m) {
     double n = (double)s->params, all = frugi_union_density(s->density, m);
     if (!(s->down > 0))
-        return (sum_cost){frugi_sum_bytes(n, all), all * n};
+        return (sum_cost){frugi_sum_frame_bytes(n, all), all * n};
     double bytes = s->payload_down > 0 ? s->payload_down : s->down * s->payload;
     return (sum_cost){min_double(bytes, 4 * n + HEADER_BYTES), min_double(s->down * s->density, 1) * n};
 }
@@ -117,7 +117,7 @@ static void load_split(const frug_scene *s, load *l) {
 /* A message of recursive doubling that stands for m ranks: a frame as it is, or a sum. */
 static sum_cost partial_sum_cost(const frug_scene *s, uint32_t m) {
     double n = (double)s->params, u = frugi_union_density(s->density, m);
-    return (sum_cost){m == 1 ? s->payload : frugi_sum_bytes(n, u), u * n};
+    return (sum_cost){m == 1 ? s->payload : frugi_sum_frame_bytes(n, u), u * n};
 }
 
 /*
@@ -265,7 +265,7 @@ frug_status frug_predict(const char *algorithm, const frug_scene *scene, frug_fo
     return frugi_fail(FRUG_ERR_ARG, "predict: unknown algorithm '%s'", algorithm);
 }
 
-size_t frugi_cheapest(const frug_scene *scene, const char *const *names, size_t count) {
+size_t frugi_cheapest_algorithm(const frug_scene *scene, const char *const *names, size_t count) {
     size_t best = count;
     double shortest = 0;
     for (size_t i = 0; i < count; i++) {

@@ -8,12 +8,12 @@
 double frugi_union_density(double density, uint32_t m);
 
 /** Bytes of a sum as a frame: f32 values at random indices in the shortest index code, or dense if that is less. */
-double frugi_sum_bytes(double elements, double density);
+double frugi_sum_frame_bytes(double elements, double density);
 
 /**
  * The algorithm with the shortest predicted step; of equals the first. Returns its index in names, or count if none can
  * be predicted.
  */
-size_t frugi_cheapest(const frug_scene *scene, const char *const *names, size_t count);
+size_t frugi_cheapest_algorithm(const frug_scene *scene, const char *const *names, size_t count);
 
 #endif

@@ -21,14 +21,14 @@ static void apply_dense_sum(const frug_reducer *r, const frugi_exchange *x, floa
     const frug_compressor *c = r->compressor;
     const frugi_target *t = &x->target;
     uint64_t end = x->begin + x->count;
-    for (size_t i = frugi_piece_at(c, x->begin); i < c->pieces && c->piece[i].begin < end; i++) {
-        const frugi_piece *p = &c->piece[i];
+    for (size_t i = frugi_view_at(c, x->begin); i < c->views && c->view[i].begin < end; i++) {
+        const frugi_tensor_view *p = &c->view[i];
         uint64_t from = p->begin > x->begin ? p->begin : x->begin, to = p->begin + p->count;
         to = to < end ? to : end;
         for (uint64_t e = from - x->begin; sum == t->dst && e < to - x->begin; e++)
             sum[e] = 0.0f + t->gain * sum[e];
         if (sum != t->dst)
-            frugi_finish(t->dst + (from - x->begin), sum + (from - x->begin), to - from, t->keep, t->gain);
+            frugi_add_scaled_sum(t->dst + (from - x->begin), sum + (from - x->begin), to - from, t->keep, t->gain);
     }
 }
 
@@ -39,16 +39,16 @@ static uint64_t handle_gaps(const frug_reducer *r, const frugi_exchange *x, gap_
                             float *saved) {
     const frug_compressor *c = r->compressor;
     uint64_t at = x->begin, end = x->begin + x->count, n = 0;
-    for (size_t i = frugi_piece_at(c, x->begin); at < end; i++) {
-        uint64_t next = i < c->pieces && c->piece[i].begin < end ? c->piece[i].begin : end;
+    for (size_t i = frugi_view_at(c, x->begin); at < end; i++) {
+        uint64_t next = i < c->views && c->view[i].begin < end ? c->view[i].begin : end;
         for (; at < next; at++, n++) {
             if (action == GAPS_SAVE)
                 saved[n] = range[at - x->begin];
             if (action != GAPS_COUNT)
                 range[at - x->begin] = action == GAPS_SAVE ? 0.0f : saved[n];
         }
-        if (next < end && c->piece[i].begin + c->piece[i].count > at)
-            at = c->piece[i].begin + c->piece[i].count;
+        if (next < end && c->view[i].begin + c->view[i].count > at)
+            at = c->view[i].begin + c->view[i].count;
     }
     return n;
 }

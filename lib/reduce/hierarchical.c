@@ -68,13 +68,13 @@ static void destroy(frug_reducer *r) {
 /* ---- shards ------------------------------------------------------------------- */
 
 /* The end of the last tensor in the selection group of a tensor. */
-static uint64_t group_end(const frug_compressor *c, const frugi_piece *p) {
+static uint64_t group_end(const frug_compressor *c, const frugi_tensor_view *p) {
     uint64_t end = p->begin + p->count;
     if (p->dense)
         return end;
-    const frugi_contest *k = &c->contest[p->contest];
-    for (size_t m = 0; m < k->pieces; m++) {
-        const frugi_piece *q = &c->piece[c->member[k->first + m]];
+    const frugi_select_group *k = &c->select_group[p->select_group];
+    for (size_t m = 0; m < k->views; m++) {
+        const frugi_tensor_view *q = &c->view[c->member[k->first + m]];
         end = q->begin + q->count > end ? q->begin + q->count : end;
     }
     return end;
@@ -85,8 +85,8 @@ static void cut_shards(const frug_compressor *c, const frugi_exchange *x, uint64
     uint64_t end = x->begin + x->count, groups_end = 0, block = c->config.block;
     for (uint64_t i = 0; i <= shards; i++)
         cut[i] = i < shards ? x->begin : end;
-    for (size_t k = frugi_piece_at(c, x->begin); k < c->pieces && c->piece[k].begin < end; k++) {
-        const frugi_piece *p = &c->piece[k];
+    for (size_t k = frugi_view_at(c, x->begin); k < c->views && c->view[k].begin < end; k++) {
+        const frugi_tensor_view *p = &c->view[k];
         uint64_t first = p->begin > x->begin ? p->begin : x->begin;
         for (uint64_t i = 1; i < shards && groups_end <= first; i++) {
             uint64_t target = x->begin + x->count / shards * i;

@@ -271,7 +271,7 @@ static frug_status create_connections(frug_client *client) {
         conn->count = frugi_server_begin(client->c, i + 1) - conn->begin;
         FRUG_TRY(frug_compressor_bound(client->c, conn->begin, conn->count, &conn->bound));
         FRUG_TRY(frugi_buffer_reserve(&conn->frame, conn->bound));
-        size_t sum = frugi_nonzeros_bound(client->c, conn->begin, conn->count, conn->count);
+        size_t sum = frugi_exact_frame_bound(client->c, conn->begin, conn->count, conn->count);
         conn->payload_max = log * (FRUGI_UPDATE_HEADER + (sum > conn->bound ? sum : conn->bound));
     }
     return FRUG_OK;

@@ -59,11 +59,11 @@ frug_status frugi_check_servers(const frug_config *config, const frug_comm *comm
 
 /* Whether a selection group has tensors both before and from tensor i on. */
 static bool group_spans(const frug_compressor *c, size_t i) {
-    for (size_t k = 0; k < c->contests; k++) {
+    for (size_t k = 0; k < c->select_groups; k++) {
         bool before = false, after = false;
-        for (size_t m = 0; m < c->contest[k].pieces; m++) {
-            before |= c->member[c->contest[k].first + m] < i;
-            after |= c->member[c->contest[k].first + m] >= i;
+        for (size_t m = 0; m < c->select_group[k].views; m++) {
+            before |= c->member[c->select_group[k].first + m] < i;
+            after |= c->member[c->select_group[k].first + m] >= i;
         }
         if (before && after)
             return true;
@@ -74,16 +74,16 @@ static bool group_spans(const frug_compressor *c, size_t i) {
 uint64_t frugi_server_begin(const frug_compressor *c, uint64_t i) {
     uint64_t n = frug_layout_elements(c->layout), servers = c->config.servers;
     uint64_t wanted = n / servers * i + n % servers * i / servers;
-    size_t p = frugi_piece_at(c, wanted);
+    size_t p = frugi_view_at(c, wanted);
     if (i == 0)
         return 0;
-    if (p < c->pieces && wanted > c->piece[p].begin && !c->by_units)
-        return c->piece[p].begin + (wanted - c->piece[p].begin) / c->config.block * c->config.block;
-    if (p < c->pieces && wanted > c->piece[p].begin)
+    if (p < c->views && wanted > c->view[p].begin && !c->by_units)
+        return c->view[p].begin + (wanted - c->view[p].begin) / c->config.block * c->config.block;
+    if (p < c->views && wanted > c->view[p].begin)
         p++;
-    while (c->by_units && p < c->pieces && group_spans(c, p))
+    while (c->by_units && p < c->views && group_spans(c, p))
         p++;
-    return p < c->pieces ? c->piece[p].begin : n;
+    return p < c->views ? c->view[p].begin : n;
 }
 
 uint64_t frugi_server_hash(const frug_compressor *c) {

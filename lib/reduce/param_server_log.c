@@ -67,9 +67,10 @@ static frug_status apply_step(server *s, uint64_t step) {
     FRUG_TRY(sum_frames(s, step, &frames, &first));
     for (uint64_t i = 0; i < s->count; i++)
         nonzeros += s->sum[i] != 0.0f;
-    FRUG_TRY(reserve_entry(s, frugi_nonzeros_bound(s->c, s->begin, s->count, nonzeros), &e));
-    FRUG_TRY(frugi_nonzeros_say(s->c, step, s->begin, s->count, s->sum, s->list, e->buffer.data + FRUGI_UPDATE_HEADER,
-                                e->buffer.bytes - FRUGI_UPDATE_HEADER, &len));
+    FRUG_TRY(reserve_entry(s, frugi_exact_frame_bound(s->c, s->begin, s->count, nonzeros), &e));
+    FRUG_TRY(frugi_exact_frame_encode(s->c, step, s->begin, s->count, s->sum, s->list,
+                                      e->buffer.data + FRUGI_UPDATE_HEADER, e->buffer.bytes - FRUGI_UPDATE_HEADER,
+                                      &len));
     s->step = step + 1;
     return apply_entry(s, len, 1.0f - first->decay, -(first->rate / (float)frames));
 }

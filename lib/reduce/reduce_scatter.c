@@ -50,7 +50,7 @@ typedef struct reduce_scatter {
     const void **shard_frame;         /* and their frames */
     size_t *shard_len;
     size_t shards;
-    frugi_buffer sum, list; /* this rank's shard as floats; scratch of frugi_nonzeros_say() */
+    frugi_buffer sum, list; /* this rank's shard as floats; scratch of frugi_exact_frame_encode() */
 } reduce_scatter;
 
 /* ---- creation ----------------------------------------------------------------- */
@@ -68,7 +68,7 @@ static struct frug_config down_config(const struct frug_config *up) {
     c.feedback = FRUGI_FEEDBACK_NONE;
     c.clip = 0;
     c.frequency = 0;
-    c.seed = up->seed ^ FRUGI_OTHER_DRAWS;
+    c.seed = up->seed ^ FRUGI_SECOND_STREAM;
     c.hybrid_most = up->hybrid_most < up->block / down ? up->hybrid_most * down : up->block;
     if (up->threshold == FRUGI_THRESHOLD_TRACK)
         c.threshold = FRUGI_THRESHOLD_PERCENTILE;
@@ -149,7 +149,7 @@ static frug_status compress_shards(frug_reducer *r, const frugi_exchange *x) {
         total += bound;
     }
     FRUG_TRY(frugi_buffer_reserve(&r->send_buf, total));
-    frugi_norm_take(c, x->begin, x->count, x->grad);
+    frugi_norm_measure(c, x->begin, x->count, x->grad);
     frug_status status = FRUG_OK;
     for (int i = 0; i < size && status == FRUG_OK; i++) {
         size_t len = 0;
@@ -158,7 +158,7 @@ static frug_status compress_shards(frug_reducer *r, const frugi_exchange *x) {
                                    r->send_buf.data + s->up_offset[i], r->send_buf.bytes - s->up_offset[i], &len);
         s->up_bytes[i] = len;
     }
-    frugi_norm_drop(c);
+    frugi_norm_clear(c);
     return status;
 }
 
@@ -250,18 +250,18 @@ static frug_status encode_nonzeros(frug_reducer *r, const frugi_exchange *x, siz
     uint64_t nonzeros = 0;
     for (uint64_t i = 0; i < t.count; i++)
         nonzeros += t.dst[i] != 0.0f;
-    FRUG_TRY(frugi_buffer_reserve(&r->send_buf, frugi_nonzeros_bound(r->compressor, t.begin, t.count, nonzeros)));
+    FRUG_TRY(frugi_buffer_reserve(&r->send_buf, frugi_exact_frame_bound(r->compressor, t.begin, t.count, nonzeros)));
     FRUG_TRY(frugi_buffer_reserve(&s->list, (t.count + 1) * sizeof(uint32_t)));
-    return frugi_nonzeros_say(r->compressor, x->step, t.begin, t.count, t.dst, (uint32_t *)(void *)s->list.data,
-                              r->send_buf.data, r->send_buf.bytes, len);
+    return frugi_exact_frame_encode(r->compressor, x->step, t.begin, t.count, t.dst, (uint32_t *)(void *)s->list.data,
+                                    r->send_buf.data, r->send_buf.bytes, len);
 }
 
 /* The second selection uses the densities of the first, times `down`: copy the controller's state and the norm. */
 static void copy_schedule_state(const frug_compressor *up, reduce_scatter *s) {
     frugi_control_export(up->control, s->control);
     frugi_control_import(s->down->control, s->control);
-    s->down->norm_told = true;
-    s->down->norm = up->norm_told ? up->norm : up->norm_here;
+    s->down->norm_is_set = true;
+    s->down->norm = up->norm_is_set ? up->norm : up->range_norm;
 }
 
 static frug_status compress_sum(frug_reducer *r, const frugi_exchange *x, size_t *len) {
@@ -281,8 +281,8 @@ static frug_status add_to_residual(frug_reducer *r, const frugi_exchange *x, siz
     const reduce_scatter *s = r->state;
     if (!len || !s->down || r->compressor->config.feedback == FRUGI_FEEDBACK_NONE)
         return FRUG_OK;
-    FRUG_TRY(frugi_parts_open(r->compressor, &frame, &len, 1, &t));
-    FRUG_TRY(frugi_parts_sum(r->compressor, 1, &t));
+    FRUG_TRY(frugi_frames_open_each(r->compressor, &frame, &len, 1, &t));
+    FRUG_TRY(frugi_frames_sum_each(r->compressor, 1, &t));
     frugi_residual_add(r->compressor, x->step, t.begin, t.count, t.dst);
     return FRUG_OK;
 }
@@ -297,7 +297,7 @@ static frug_status down_frame_bound(const frug_reducer *r, int owner, size_t *bo
     if (s->down && count)
         return frug_compressor_bound(s->down, begin, count, bound);
     if (count)
-        *bound = frugi_nonzeros_bound(r->compressor, begin, count, count);
+        *bound = frugi_exact_frame_bound(r->compressor, begin, count, count);
     return FRUG_OK;
 }
 
@@ -348,10 +348,10 @@ static frug_status send_down(frug_reducer *r, const frugi_exchange *x, size_t ow
 /* Validate the owners' frames, confirm that all ranks have the same, and add them to the target. */
 static frug_status confirm_and_apply(frug_reducer *r, const frugi_exchange *x, size_t own_bytes) {
     reduce_scatter *s = r->state;
-    frug_status status = frugi_parts_open(r->compressor, s->shard_frame, s->shard_len, s->shards, s->target);
+    frug_status status = frugi_frames_open_each(r->compressor, s->shard_frame, s->shard_len, s->shards, s->target);
     FRUG_TRY(frugi_confirm(r, x, status, frugi_frames_hash(s->shard_frame, s->shard_len, s->shards)));
     double start = frugi_clock();
-    FRUG_TRY(frugi_parts_sum(r->compressor, s->shards, s->target));
+    FRUG_TRY(frugi_frames_sum_each(r->compressor, s->shards, s->target));
     FRUG_TRY(add_to_residual(r, x, own_bytes));
     r->stats.seconds_decode += frugi_clock() - start;
     return FRUG_OK;

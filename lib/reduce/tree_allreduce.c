@@ -68,7 +68,7 @@ static frug_status prepare(frug_reducer *r, const frugi_exchange *x) {
     FRUG_TRY(frugi_compress_range(r, x->step, x->begin, x->count, x->grad, &t->own_bytes));
     FRUG_TRY(frugi_buffer_reserve(&t->sum, (x->count + 1) * sizeof(float)));
     FRUG_TRY(frugi_buffer_reserve(&t->list, (x->count + 1) * sizeof(uint32_t)));
-    t->max_bytes = frugi_nonzeros_bound(c, x->begin, x->count, 0) + x->count * sizeof(float);
+    t->max_bytes = frugi_exact_frame_bound(c, x->begin, x->count, 0) + x->count * sizeof(float);
     FRUG_TRY(frugi_buffer_reserve(&r->recv_buf, t->max_bytes));
     const void *frame = r->send_buf.data;
     return frugi_decode_frames(c, &frame, &t->own_bytes, 1, x->begin, x->count, frugi_buffer_floats(&t->sum));
@@ -100,8 +100,8 @@ static frug_status encode_sum(frug_reducer *r, const frugi_exchange *x, payload_
     if (t->own_bytes || count_nonzeros(frugi_buffer_floats(&t->sum), x->count) > x->count - x->count / 32)
         return FRUG_OK;
     FRUG_TRY(frugi_buffer_reserve(&r->send_buf, t->max_bytes));
-    FRUG_TRY(frugi_nonzeros_say(r->compressor, x->step, x->begin, x->count, frugi_buffer_floats(&t->sum),
-                                (uint32_t *)(void *)t->list.data, r->send_buf.data, r->send_buf.bytes, bytes));
+    FRUG_TRY(frugi_exact_frame_encode(r->compressor, x->step, x->begin, x->count, frugi_buffer_floats(&t->sum),
+                                      (uint32_t *)(void *)t->list.data, r->send_buf.data, r->send_buf.bytes, bytes));
     *kind = FRAME;
     return FRUG_OK;
 }

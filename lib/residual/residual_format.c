@@ -97,7 +97,7 @@ static inline four_u32 first_random(uint32_t random) {
  * because of the number added.
  */
 static inline four_u32 round_stochastic(const float *x, float inverse, four_u32 *random) {
-    four_u32 sum = (four_u32)((four_f32)load_four(x) * inverse + FRUGI_ROLL) + (*random >> 17);
+    four_u32 sum = (four_u32)((four_f32)load_four(x) * inverse + FRUGI_ROUND_SHIFT) + (*random >> 17);
     *random += WEYL_FOUR;
     return sum >> 15;
 }
@@ -177,9 +177,9 @@ void frugi_store_load(const frugi_store *store, uint64_t b, float *dst) {
     case FRUGI_RESIDUAL_INT4: load_int4(data, store->block, frugi_bf16_f32(store->scale[b]), dst); break;
     }
     if (store->scale &&
-        store->scale[b] >= FRUGI_STORE_TAME) /* stochastic rounding may have exceeded the largest float */
+        store->scale[b] >= FRUGI_STORE_CLAMP_SCALE) /* stochastic rounding may have exceeded the largest float */
         for (uint32_t i = 0; i < store->block; i++)
-            dst[i] = frugi_tame(dst[i]);
+            dst[i] = frugi_clamp_finite(dst[i]);
 }
 
 /* The largest magnitude of a block; compilers unroll the loop over 64 elements. */
@@ -196,7 +196,7 @@ static uint32_t largest_magnitude(const float *src, uint32_t n) {
 static uint16_t compute_scale(const frugi_store *store, const float *src) {
     float levels = store->format == FRUGI_RESIDUAL_INT8 ? FRUGI_INT8_LEVELS : FRUGI_INT4_LEVELS;
     uint16_t scale = frugi_f32_bf16_up(frugi_bits_f32(largest_magnitude(src, store->block)) / levels);
-    return scale < FRUGI_STORE_LEAST ? 0 : scale;
+    return scale < FRUGI_STORE_MIN_SCALE ? 0 : scale;
 }
 
 /* Save a block whose scale is already in the store. */

@@ -19,12 +19,12 @@
 #include <stdbool.h>
 
 /* Constants of the storage formats, the same on CPU and GPU. */
-#define FRUGI_WEYL        0x9e3779b9u /* 2^32 over the golden ratio */
-#define FRUGI_ROLL        12582912.0f /* 1.5 * 2^23: adding it leaves an integer in the low bits */
-#define FRUGI_STORE_LEAST 0x0880u     /* the smallest scale, 2^-110: 32768 over it is finite */
-#define FRUGI_STORE_TAME  0x7c00u     /* 2^121: 128 times anything below it is finite */
-#define FRUGI_INT8_LEVELS 126.0f      /* one less than a byte can hold: stochastic rounding may exceed it by one */
-#define FRUGI_INT4_LEVELS 6.0f
+#define FRUGI_WEYL              0x9e3779b9u /* 2^32 over the golden ratio */
+#define FRUGI_ROUND_SHIFT       12582912.0f /* 1.5 * 2^23: adding it leaves an integer in the low bits */
+#define FRUGI_STORE_MIN_SCALE   0x0880u     /* the smallest scale, 2^-110: 32768 over it is finite */
+#define FRUGI_STORE_CLAMP_SCALE 0x7c00u     /* 2^121: 128 times anything below it is finite */
+#define FRUGI_INT8_LEVELS       126.0f /* one less than a byte can hold: stochastic rounding may exceed it by one */
+#define FRUGI_INT4_LEVELS       6.0f
 
 typedef struct frugi_store {
     frugi_residual format;

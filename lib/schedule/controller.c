@@ -41,7 +41,7 @@ struct frugi_control {
     frug_config config;
     uint64_t total_steps;
     size_t count;
-    frugi_controlled *tensor;
+    frugi_control_tensor *tensor;
     double *weight;
     norm_state norm, before; /* the current state, and the one before the last norm was set */
 };
@@ -54,7 +54,7 @@ static double clip(double x, double low, double high) {
     return x < low ? low : x > high ? high : x;
 }
 
-frug_status frugi_control_create(const frug_config *config, const frugi_controlled *tensor, size_t count,
+frug_status frugi_control_create(const frug_config *config, const frugi_control_tensor *tensor, size_t count,
                                  uint64_t total_steps, frugi_control **control) {
     frugi_control *c = frugi_calloc(1, sizeof *c);
     FRUG_FAIL_IF(!c, FRUG_ERR_MEMORY, "control: out of memory");
@@ -83,13 +83,13 @@ void frugi_control_destroy(frugi_control *c) {
     frugi_free(c);
 }
 
-int frugi_control_all(const frug_config *config, uint64_t step) {
+int frugi_control_sends_all(const frug_config *config, uint64_t step) {
     uint64_t every = config->dense_every;
     return step < config->warmup || (every && step % every == every - 1);
 }
 
 /* A second norm for the same step replaces the first, so workers may repeat a step. */
-void frugi_control_norm(frugi_control *c, uint64_t step, double norm) {
+void frugi_control_set_norm(frugi_control *c, uint64_t step, double norm) {
     norm_state *s = &c->norm;
     c->before = *s;
     if (!is_finite_nonnegative(norm))
@@ -105,11 +105,11 @@ void frugi_control_norm(frugi_control *c, uint64_t step, double norm) {
     s->norm = norm;
 }
 
-void frugi_control_unsay(frugi_control *c) {
+void frugi_control_undo_norm(frugi_control *c) {
     c->norm = c->before;
 }
 
-void frugi_control_weight(frugi_control *c, size_t i, double weight) {
+void frugi_control_set_weight(frugi_control *c, size_t i, double weight) {
     if (i < c->count && is_finite_nonnegative(weight))
         c->weight[i] = weight;
 }
@@ -230,7 +230,7 @@ void frugi_control_densities(const frugi_control *c, uint64_t step, double *dens
         density[i] = apply_gain(c, scaled_density(c, &s, scale, i));
 }
 
-double frugi_control_most(const frugi_control *c, size_t i) {
+double frugi_control_max_density(const frugi_control *c, size_t i) {
     step_state s = {.base = frugi_schedule_max_density(&c->config.schedule),
                     .norm = c->config.norm == FRUGI_NORM_OFF ? 1.0 : FACTOR_MAX};
     if (c->config.strict || c->config.layers == FRUGI_LAYERS_BUDGET)

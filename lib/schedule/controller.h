@@ -20,29 +20,29 @@
 #include "config/config.h"
 
 /** What the controller needs of a compressed tensor. */
-typedef struct frugi_controlled {
+typedef struct frugi_control_tensor {
     frug_role role;
     uint64_t elements;
-} frugi_controlled;
+} frugi_control_tensor;
 
 typedef struct frugi_control frugi_control;
 
-frug_status frugi_control_create(const frug_config *config, const frugi_controlled *tensor, size_t count,
+frug_status frugi_control_create(const frug_config *config, const frugi_control_tensor *tensor, size_t count,
                                  uint64_t total_steps, frugi_control **control);
 void frugi_control_destroy(frugi_control *control);
 
 /** Whether a step sends everything: the first `warmup` steps, and every dense_every-th (499, 999, ... for 500). */
-int frugi_control_all(const frug_config *config, uint64_t step);
+int frugi_control_sends_all(const frug_config *config, uint64_t step);
 
 /** Set the norm of the whole gradient at a step, for norm=follow and norm=accordion. A second norm for the same step
  * replaces the first. Norms that are not finite or negative are ignored. */
-void frugi_control_norm(frugi_control *control, uint64_t step, double norm);
+void frugi_control_set_norm(frugi_control *control, uint64_t step, double norm);
 
 /** Undo the last call that set the norm, for a step that failed. */
-void frugi_control_unsay(frugi_control *control);
+void frugi_control_undo_norm(frugi_control *control);
 
 /** Set the sensitivity of tensor i (layers=sensitivity), a nonnegative number, or its density (layers=budget). */
-void frugi_control_weight(frugi_control *control, size_t i, double weight);
+void frugi_control_set_weight(frugi_control *control, size_t i, double weight);
 
 /** The density of tensor i at a step, above 0 and at most 1. */
 double frugi_control_density(const frugi_control *control, uint64_t step, size_t i);
@@ -51,7 +51,7 @@ double frugi_control_density(const frugi_control *control, uint64_t step, size_t
 void frugi_control_densities(const frugi_control *control, uint64_t step, double *density);
 
 /** The largest possible density of tensor i at any step, except steps that send everything. */
-double frugi_control_most(const frugi_control *control, size_t i);
+double frugi_control_max_density(const frugi_control *control, size_t i);
 
 /** The state as bytes, for checkpoints. */
 size_t frugi_control_bytes(const frugi_control *control);

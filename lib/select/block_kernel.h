@@ -1,7 +1,7 @@
 /*
  * block_kernel.h - the two stages that dominate the time of compression (accumulate and select), and their variants.
  *
- * Blocks are processed in batches of up to FRUGI_LANES consecutive blocks, small enough to stay in the L1 cache
+ * Blocks are processed in batches of up to FRUGI_BATCH_BLOCKS consecutive blocks, small enough to stay in the L1 cache
  * between the stages, so that memory is read once.
  */
 #ifndef FRUGI_BLOCK_KERNEL_H
@@ -12,27 +12,27 @@
 
 #include <stdbool.h>
 
-#define FRUGI_LANES 16u
+#define FRUGI_BATCH_BLOCKS 16u
 
 /** Scratch memory of the SIMD variants. A key is one byte: the distance of a magnitude from some lower bound. */
-typedef struct frugi_lanes {
-    uint8_t row[256][FRUGI_LANES];          /* transposed keys for the threshold search, one column per block */
-    uint8_t group[FRUGI_LANES][64];         /* keys of the maxima of four consecutive elements */
-    uint8_t slot[FRUGI_LANES][256];         /* keys of the candidate elements, in index order */
-    uint8_t list[FRUGI_LANES][64 + 8];      /* the groups that the candidates belong to */
-    uint8_t selected[FRUGI_LANES][256 + 8]; /* the selected slots */
-    uint64_t mark[FRUGI_LANES][4];          /* the same, one bit per slot */
-    uint16_t top[FRUGI_LANES];              /* upper half of the largest magnitude */
-    uint16_t bound[FRUGI_LANES];            /* upper half of a magnitude that at least k entries reach */
-    uint16_t found[FRUGI_LANES];            /* number of groups listed, then of slots marked */
-    uint8_t threshold[FRUGI_LANES];         /* key of the k-th largest */
-    uint8_t reached[FRUGI_LANES];           /* number of keys that reach the threshold */
-    bool slow[FRUGI_LANES];                 /* the block needs the slow path */
-} frugi_lanes;
+typedef struct frugi_batch_scratch {
+    uint8_t row[256][FRUGI_BATCH_BLOCKS];          /* transposed keys for the threshold search, one column per block */
+    uint8_t group[FRUGI_BATCH_BLOCKS][64];         /* keys of the maxima of four consecutive elements */
+    uint8_t slot[FRUGI_BATCH_BLOCKS][256];         /* keys of the candidate elements, in index order */
+    uint8_t list[FRUGI_BATCH_BLOCKS][64 + 8];      /* the groups that the candidates belong to */
+    uint8_t selected[FRUGI_BATCH_BLOCKS][256 + 8]; /* the selected slots */
+    uint64_t mark[FRUGI_BATCH_BLOCKS][4];          /* the same, one bit per slot */
+    uint16_t top[FRUGI_BATCH_BLOCKS];              /* upper half of the largest magnitude */
+    uint16_t bound[FRUGI_BATCH_BLOCKS];            /* upper half of a magnitude that at least k entries reach */
+    uint16_t found[FRUGI_BATCH_BLOCKS];            /* number of groups listed, then of slots marked */
+    uint8_t threshold[FRUGI_BATCH_BLOCKS];         /* key of the k-th largest */
+    uint8_t reached[FRUGI_BATCH_BLOCKS];           /* number of keys that reach the threshold */
+    bool slow[FRUGI_BATCH_BLOCKS];                 /* the block needs the slow path */
+} frugi_batch_scratch;
 
 typedef struct frugi_batch {
     uint32_t block;      /* elements per block */
-    uint32_t blocks;     /* 1 .. FRUGI_LANES */
+    uint32_t blocks;     /* 1 .. FRUGI_BATCH_BLOCKS */
     uint32_t length;     /* valid elements of each block; less than block only for a single last block */
     const float *grad;   /* gradient, consecutive blocks */
     const float *before; /* residual, consecutive blocks; may be the same as acc */
@@ -40,22 +40,22 @@ typedef struct frugi_batch {
     float *saved;        /* receives a copy of before if acc overwrites it; else NULL */
     float beta;
     frugi_selector select;
-    uint32_t k[FRUGI_LANES];
-    bool held[FRUGI_LANES]; /* the block is skipped: it has a NaN or an infinity, and its idx is not set */
-    uint16_t *idx;          /* block b's k[b] indices start at idx + b * block */
-    frugi_lanes *lanes;
+    uint32_t k[FRUGI_BATCH_BLOCKS];
+    bool held[FRUGI_BATCH_BLOCKS]; /* the block is skipped: it has a NaN or an infinity, and its idx is not set */
+    uint16_t *idx;                 /* block b's k[b] indices start at idx + b * block */
+    frugi_batch_scratch *lanes;
 } frugi_batch;
 
-typedef struct frugi_kernel {
+typedef struct frugi_block_kernel {
     void (*accumulate)(frugi_batch *batch);
     void (*select)(frugi_batch *batch);
-} frugi_kernel;
+} frugi_block_kernel;
 
 /** The variant for a block length. Last blocks that are not full always need the reference. */
-const frugi_kernel *frugi_kernel_for(frugi_isa isa, uint32_t block);
+const frugi_block_kernel *frugi_block_kernel_for(frugi_isa isa, uint32_t block);
 
-extern const frugi_kernel frugi_kernel_ref;
-extern const frugi_kernel frugi_block_kernel_64_neon, frugi_block_kernel_128_neon, frugi_block_kernel_256_neon;
-extern const frugi_kernel frugi_block_kernel_64_avx2, frugi_block_kernel_128_avx2, frugi_block_kernel_256_avx2;
+extern const frugi_block_kernel frugi_block_kernel_ref;
+extern const frugi_block_kernel frugi_block_kernel_64_neon, frugi_block_kernel_128_neon, frugi_block_kernel_256_neon;
+extern const frugi_block_kernel frugi_block_kernel_64_avx2, frugi_block_kernel_128_avx2, frugi_block_kernel_256_avx2;
 
 #endif

@@ -43,7 +43,7 @@ static void accumulate(frugi_batch *batch) {
 }
 
 INLINE void list_groups(frugi_batch *batch, uint32_t quads) {
-    frugi_lanes *s = batch->lanes;
+    frugi_batch_scratch *s = batch->lanes;
     for (size_t b = 0; b < batch->blocks; b++) {
         uint8_t t = s->threshold[b];
         uint32_t base = s->top[b] > KEY_RANGE ? s->top[b] - KEY_RANGE : 0;
@@ -57,7 +57,7 @@ INLINE void list_groups(frugi_batch *batch, uint32_t quads) {
 }
 
 INLINE void compute_group_keys(frugi_batch *batch, uint32_t quads, bool exact) {
-    frugi_lanes *s = batch->lanes;
+    frugi_batch_scratch *s = batch->lanes;
     const lanes_u8 position = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     for (size_t b = 0; b < batch->blocks; b++) {
         const float *acc = batch->acc + 256 * b;
@@ -73,7 +73,7 @@ INLINE void compute_group_keys(frugi_batch *batch, uint32_t quads, bool exact) {
 }
 
 INLINE void compute_coarse_keys(frugi_batch *batch) {
-    frugi_lanes *s = batch->lanes;
+    frugi_batch_scratch *s = batch->lanes;
     for (size_t b = 0; b < batch->blocks; b++) {
         uint16_t base = (uint16_t)(s->top[b] > COARSE_RANGE ? s->top[b] - COARSE_RANGE : 0);
         for (size_t i = 0; i < 256; i += 16) {
@@ -85,7 +85,7 @@ INLINE void compute_coarse_keys(frugi_batch *batch) {
 
 /* Mark the slots that reach the threshold. */
 INLINE void mark_slots(frugi_batch *batch, uint32_t quads) {
-    frugi_lanes *s = batch->lanes;
+    frugi_batch_scratch *s = batch->lanes;
     for (size_t b = 0; b < batch->blocks; b++) {
         const uint8_t *slot = s->slot[b], t = s->threshold[b];
         uint64_t counts = 0;
@@ -107,14 +107,14 @@ INLINE void mark_slots(frugi_batch *batch, uint32_t quads) {
 }
 
 INLINE void resolve_ties(frugi_batch *batch, uint32_t quads) {
-    frugi_lanes *s = batch->lanes;
+    frugi_batch_scratch *s = batch->lanes;
     for (size_t b = 0; b < batch->blocks; b++)
         if (s->found[b] != batch->k[b] && !s->slow[b])
             s->slow[b] = !resolve_block_ties(batch, b, 256, (quads + 3) / 4, quads < 16 ? s->list[b] : NULL);
 }
 
 INLINE void list_slots(frugi_batch *batch, uint32_t quads) {
-    frugi_lanes *s = batch->lanes;
+    frugi_batch_scratch *s = batch->lanes;
     for (size_t b = 0; b < batch->blocks; b++) {
         uint32_t n = 0;
         prefetch_next(batch, 256 * b + 128);
@@ -125,7 +125,7 @@ INLINE void list_slots(frugi_batch *batch, uint32_t quads) {
 }
 
 INLINE void write_indices(frugi_batch *batch, uint32_t quads) {
-    frugi_lanes *s = batch->lanes;
+    frugi_batch_scratch *s = batch->lanes;
     for (size_t b = 0; b < batch->blocks; b++) {
         uint16_t *idx = batch->idx + 256 * b;
         prefetch_next(batch, 256 * b + 192);
@@ -142,7 +142,7 @@ INLINE void write_indices(frugi_batch *batch, uint32_t quads) {
 }
 
 INLINE void select_slots(frugi_batch *batch, uint32_t quads, int first, lanes_u8 k) {
-    frugi_lanes *s = batch->lanes;
+    frugi_batch_scratch *s = batch->lanes;
     for (uint32_t q = 0; q < quads; q++)
         transpose(s->slot[0] + 16 * q, sizeof s->slot[0], s->row[16 * q]);
     find_thresholds(s, 16 * (size_t)quads, first, k);
@@ -156,7 +156,7 @@ INLINE void write_selected(frugi_batch *batch, uint32_t quads) {
 }
 
 INLINE void select_few(frugi_batch *batch, uint32_t quads, bool exact, lanes_u8 k) {
-    frugi_lanes *s = batch->lanes;
+    frugi_batch_scratch *s = batch->lanes;
     for (uint32_t q = 0; q < 4; q++)
         transpose(s->group[0] + 16 * q, sizeof s->group[0], s->row[16 * q]);
     find_thresholds(s, 64, 128, k);
@@ -167,7 +167,7 @@ INLINE void select_few(frugi_batch *batch, uint32_t quads, bool exact, lanes_u8 
 }
 
 static void select_many(frugi_batch *batch, lanes_u8 k) {
-    frugi_lanes *s = batch->lanes;
+    frugi_batch_scratch *s = batch->lanes;
     compute_coarse_keys(batch);
     select_slots(batch, 16, 128, k);
     for (size_t b = 0; b < batch->blocks; b++)
@@ -176,7 +176,7 @@ static void select_many(frugi_batch *batch, lanes_u8 k) {
 }
 
 static void select_batch(frugi_batch *batch) {
-    uint8_t count[FRUGI_LANES] = {0};
+    uint8_t count[FRUGI_BATCH_BLOCKS] = {0};
     uint32_t max_k = 0;
     for (uint32_t b = 0; b < batch->blocks; b++) {
         count[b] = (uint8_t)batch->k[b];

@@ -81,4 +81,4 @@ INLINE void slots_to_indices(const uint8_t *list, const uint8_t *slots, uint16_t
 
 #include "select/block_topk_256.h"
 
-const frugi_kernel frugi_block_kernel_256_avx2 = {accumulate, select_batch};
+const frugi_block_kernel frugi_block_kernel_256_avx2 = {accumulate, select_batch};

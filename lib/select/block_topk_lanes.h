@@ -117,7 +117,7 @@ static __attribute__((noinline)) void select_slow(frugi_batch *batch, size_t b, 
 
 /* Find the k-th largest key of every block, and the number of keys that reach it; `first` is the highest bit that can
  * be set. */
-INLINE void find_thresholds(frugi_lanes *s, size_t rows, int first, lanes_u8 k) {
+INLINE void find_thresholds(frugi_batch_scratch *s, size_t rows, int first, lanes_u8 k) {
     lanes_u8 threshold = {0}, reached = threshold + (uint8_t)rows;
     for (int bit = first; bit; bit >>= 1) {
         lanes_u8 guess = threshold | (uint8_t)bit, c0 = {0}, c1 = {0}, c2 = {0}, c3 = {0};
@@ -149,7 +149,7 @@ INLINE void find_thresholds(frugi_lanes *s, size_t rows, int first, lanes_u8 k) 
  */
 static __attribute__((noinline)) bool resolve_block_ties(frugi_batch *batch, size_t b, uint32_t block, uint32_t words,
                                                          const uint8_t *list) {
-    frugi_lanes *s = batch->lanes;
+    frugi_batch_scratch *s = batch->lanes;
     const float *acc = batch->acc + block * b;
     uint32_t magnitude[MAX_TIES], at[MAX_TIES], n = 0, shift = batch->select == FRUGI_SELECT_EXACT ? 0 : 16;
     uint8_t t = s->threshold[b];

@@ -23,14 +23,14 @@ static void select_batch(frugi_batch *b) {
     }
 }
 
-const frugi_kernel frugi_kernel_ref = {accumulate, select_batch};
+const frugi_block_kernel frugi_block_kernel_ref = {accumulate, select_batch};
 
-static const frugi_kernel *kernel_for_block(uint32_t block, const frugi_kernel *k64, const frugi_kernel *k128,
-                                            const frugi_kernel *k256) {
-    return block == 64 ? k64 : block == 128 ? k128 : block == 256 ? k256 : &frugi_kernel_ref;
+static const frugi_block_kernel *kernel_for_block(uint32_t block, const frugi_block_kernel *k64,
+                                                  const frugi_block_kernel *k128, const frugi_block_kernel *k256) {
+    return block == 64 ? k64 : block == 128 ? k128 : block == 256 ? k256 : &frugi_block_kernel_ref;
 }
 
-const frugi_kernel *frugi_kernel_for(frugi_isa isa, uint32_t block) {
+const frugi_block_kernel *frugi_block_kernel_for(frugi_isa isa, uint32_t block) {
 #if defined(__aarch64__)
     if (isa == FRUGI_ISA_NEON)
         return kernel_for_block(block, &frugi_block_kernel_64_neon, &frugi_block_kernel_128_neon,
@@ -41,5 +41,5 @@ const frugi_kernel *frugi_kernel_for(frugi_isa isa, uint32_t block) {
                                 &frugi_block_kernel_256_avx2);
 #endif
     (void)isa;
-    return kernel_for_block(block, &frugi_kernel_ref, &frugi_kernel_ref, &frugi_kernel_ref);
+    return kernel_for_block(block, &frugi_block_kernel_ref, &frugi_block_kernel_ref, &frugi_block_kernel_ref);
 }

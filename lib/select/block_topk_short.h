@@ -22,7 +22,7 @@ typedef uint16_t lanes_u16 __attribute__((vector_size(32)));
 
 /* Write the selected indices. Writes up to 15 more, but not beyond the block. */
 INLINE void write_indices(frugi_batch *batch, size_t b, uint32_t block) {
-    frugi_lanes *s = batch->lanes;
+    frugi_batch_scratch *s = batch->lanes;
     uint16_t *idx = batch->idx + block * b;
     uint32_t k = batch->k[b], n = 0;
     if (block == 64 && k <= SCAN_MAX) {
@@ -41,7 +41,7 @@ INLINE void write_indices(frugi_batch *batch, size_t b, uint32_t block) {
 
 /* Mark the elements that reach the threshold. */
 INLINE void mark_reaching(frugi_batch *batch, uint32_t block) {
-    frugi_lanes *s = batch->lanes;
+    frugi_batch_scratch *s = batch->lanes;
     for (size_t b = 0; b < batch->blocks; b++) {
         for (uint32_t w = 0; w < block / 64; w++)
             s->mark[b][w] = mask_ge_64(s->slot[b] + 64 * w, s->threshold[b]);
@@ -50,8 +50,8 @@ INLINE void mark_reaching(frugi_batch *batch, uint32_t block) {
 }
 
 INLINE void select_short(frugi_batch *batch, uint32_t block) {
-    frugi_lanes *s = batch->lanes;
-    uint8_t count[FRUGI_LANES] = {0};
+    frugi_batch_scratch *s = batch->lanes;
+    uint8_t count[FRUGI_BATCH_BLOCKS] = {0};
     for (size_t b = 0; b < batch->blocks; b++)
         count[b] = (uint8_t)batch->k[b];
     for (size_t i = 0; i < block; i += 16)

@@ -37,7 +37,7 @@ static uint32_t count_reaching(const float *x, uint32_t n, uint32_t key) {
 }
 
 /* Count the claims of blocks begin .. end - 1 with at most `allowance` ties. Returns the number of ties. */
-static uint64_t claim_blocks(const frugi_span *span, uint32_t block, uint64_t begin, uint64_t end, uint32_t key,
+static uint64_t claim_blocks(const frugi_float_array *span, uint32_t block, uint64_t begin, uint64_t end, uint32_t key,
                              uint64_t allowance, uint16_t *claim) {
     uint64_t ties = 0;
     for (uint64_t b = begin; b < end; b++) {
@@ -53,7 +53,8 @@ static uint64_t claim_blocks(const frugi_span *span, uint32_t block, uint64_t be
     return ties;
 }
 
-void frugi_hybrid_claims(const frugi_span *span, uint32_t block, frugi_cutoff *cut, uint16_t *claim, int threads) {
+void frugi_hybrid_count_claims(const frugi_float_array *span, uint32_t block, frugi_cutoff *cut, uint16_t *claim,
+                               int threads) {
     uint64_t blocks = (span->n + block - 1) / block, ties[SHARES];
     uint64_t shares = threads < 1 ? 1 : (uint64_t)threads < SHARES ? (uint64_t)threads : SHARES;
     shares = shares < blocks ? shares : blocks;
@@ -73,7 +74,7 @@ void frugi_hybrid_claims(const frugi_span *span, uint32_t block, frugi_cutoff *c
     }
 }
 
-void frugi_hybrid_favour(uint16_t *claim, const uint8_t *often, uint64_t blocks, uint32_t most) {
+void frugi_hybrid_scale_by_frequency(uint16_t *claim, const uint8_t *often, uint64_t blocks, uint32_t most) {
     uint64_t sum = 0;
     for (uint64_t b = 0; b < blocks; b++)
         sum += often[b] & OFTEN_MAX;
@@ -88,7 +89,7 @@ void frugi_hybrid_favour(uint16_t *claim, const uint8_t *often, uint64_t blocks,
     }
 }
 
-void frugi_hybrid_learn(const uint16_t *count, uint8_t *often, uint64_t blocks, uint64_t step) {
+void frugi_hybrid_update_frequency(const uint16_t *count, uint8_t *often, uint64_t blocks, uint64_t step) {
     uint64_t sum = 0;
     for (uint64_t b = 0; b < blocks; b++)
         sum += count[b];
@@ -145,8 +146,8 @@ static uint64_t adjust_counts(const block_limits *f, uint16_t *count, int up, ui
     return sum;
 }
 
-void frugi_hybrid_settle(uint16_t *count, const uint64_t *blocks_of, const uint32_t *last, size_t spans, uint32_t block,
-                         uint32_t most, uint64_t budget) {
+void frugi_hybrid_fit_budget(uint16_t *count, const uint64_t *blocks_of, const uint32_t *last, size_t spans,
+                             uint32_t block, uint32_t most, uint64_t budget) {
     block_limits f = {blocks_of, last, spans, block, most};
     uint64_t sum = clip_counts(&f, count), moved = 0;
     int up = sum < budget;

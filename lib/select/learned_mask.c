@@ -72,15 +72,15 @@ static uint32_t rank_score(float score, int among_positive) {
     return KEY_MAX - 2 - (m < KEY_MAX - 3 ? m : KEY_MAX - 3);
 }
 
-static uint64_t select_keys(frugi_whole *whole, const float *keys, uint64_t units, uint64_t k, uint32_t *list,
+static uint64_t select_keys(frugi_topk *whole, const float *keys, uint64_t units, uint64_t k, uint32_t *list,
                             int threads) {
-    frugi_span span = {keys, units};
-    frugi_cutoff cut = frugi_whole_cutoff(whole, &span, 1, k, threads);
-    return frugi_whole_emit(whole, &span, &cut, list, NULL, threads);
+    frugi_float_array span = {keys, units};
+    frugi_cutoff cut = frugi_topk_cutoff(whole, &span, 1, k, threads);
+    return frugi_topk_emit(whole, &span, &cut, list, NULL, threads);
 }
 
 /* Set the mask to the k highest scores. */
-static void renew_mask(frugi_learned *l, frugi_whole *whole, uint64_t k, float *keys, uint32_t *list, int threads) {
+static void renew_mask(frugi_learned *l, frugi_topk *whole, uint64_t k, float *keys, uint32_t *list, int threads) {
     uint64_t positive = 0;
     for (uint64_t u = 0; u < l->units; u++)
         positive += l->score[u] > 0;
@@ -110,7 +110,7 @@ static void rank_classes(const frugi_learned *l, uint64_t age, unit_class cut, i
     }
 }
 
-uint64_t frugi_learned_step(frugi_learned *l, frugi_whole *whole, const float *energy, uint64_t k, uint64_t step,
+uint64_t frugi_learned_step(frugi_learned *l, frugi_topk *whole, const float *energy, uint64_t k, uint64_t step,
                             uint64_t refresh, uint64_t age, double rate, float *scratch, uint32_t *list, int threads) {
     k = k < l->units ? k : l->units;
     update_scores(l, energy, rate);

@@ -31,7 +31,7 @@ void frugi_learned_destroy(frugi_learned *learned);
  *   energy    units floats, not negative
  *   scratch   units floats
  */
-uint64_t frugi_learned_step(frugi_learned *learned, frugi_whole *whole, const float *energy, uint64_t k, uint64_t step,
+uint64_t frugi_learned_step(frugi_learned *learned, frugi_topk *whole, const float *energy, uint64_t k, uint64_t step,
                             uint64_t refresh, uint64_t age, double rate, float *scratch, uint32_t *list, int threads);
 
 /** The state as bytes, for checkpoints. */

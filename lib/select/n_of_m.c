@@ -12,7 +12,7 @@
 static inline __attribute__((always_inline)) uint32_t *
 select_groups(const float *x, uint64_t first, uint64_t end, uint32_t m, uint32_t n, uint32_t key_mask, uint32_t *list) {
     for (uint64_t g = first; g < end; g++) {
-        uint32_t key[FRUGI_GROUPS_MOST], rank[FRUGI_GROUPS_MOST];
+        uint32_t key[FRUGI_N_OF_M_MAX], rank[FRUGI_N_OF_M_MAX];
         for (uint32_t i = 0; i < m; i++) {
             key[i] = frugi_magnitude(x[g * m + i]) & key_mask;
             rank[i] = 0;
@@ -25,7 +25,7 @@ select_groups(const float *x, uint64_t first, uint64_t end, uint32_t m, uint32_t
                 rank[i] += later;
                 rank[j] += 1 - later;
             }
-        uint32_t base = (uint32_t)(g * m), selected[FRUGI_GROUPS_MOST + 1], out = 0;
+        uint32_t base = (uint32_t)(g * m), selected[FRUGI_N_OF_M_MAX + 1], out = 0;
 #pragma GCC unroll 16
         for (uint32_t i = 0; i < m; i++) {
             selected[out] = base + i;
@@ -38,7 +38,7 @@ select_groups(const float *x, uint64_t first, uint64_t end, uint32_t m, uint32_t
     return list;
 }
 
-uint32_t *frugi_select_groups(const float *x, uint64_t first, uint64_t end, uint32_t m, uint32_t n, frugi_selector how,
+uint32_t *frugi_select_n_of_m(const float *x, uint64_t first, uint64_t end, uint32_t m, uint32_t n, frugi_selector how,
                               uint32_t *list) {
     uint32_t key_mask = how == FRUGI_SELECT_EXACT ? UINT32_MAX : 0xffff0000u;
     if (m == 4 && n == 2)

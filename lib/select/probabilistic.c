@@ -31,16 +31,16 @@ static void flush_bins(uint64_t *bin, uint64_t *totals) {
 }
 
 /* Count n <= FLUSH elements from `begin` on into the bins of one thread. */
-static void fill_bins(const frugi_span *span, uint64_t begin, uint64_t n, uint64_t *bin) {
+static void fill_bins(const frugi_float_array *span, uint64_t begin, uint64_t n, uint64_t *bin) {
     frugi_topk_walk walk = {span, begin, n};
-    for (frugi_span piece = frugi_topk_walk_next(&walk); piece.n; piece = frugi_topk_walk_next(&walk))
+    for (frugi_float_array piece = frugi_topk_walk_next(&walk); piece.n; piece = frugi_topk_walk_next(&walk))
         for (uint64_t i = 0; i < piece.n; i++) {
             uint32_t key = frugi_magnitude(piece.x[i]);
             bin[key >> 16] += (uint64_t)1 << LOW_BITS | (key & 0xffffu);
         }
 }
 
-static void fill_totals(frugi_whole *whole, const frugi_span *span, uint64_t n, int threads) {
+static void fill_totals(frugi_topk *whole, const frugi_float_array *span, uint64_t n, int threads) {
     memset(whole->totals, 0, 2 * FRUGI_TOPK_BINS * sizeof *whole->totals);
     memset(whole->bins, 0, (size_t)threads * FRUGI_TOPK_BINS * sizeof *whole->bins);
     uint64_t most = (uint64_t)threads * FLUSH;
@@ -64,12 +64,13 @@ static double bin_sum(const uint64_t *totals, uint32_t i) {
     return (double)totals[2 * i] * first + (double)totals[2 * i + 1] * step;
 }
 
-float frugi_draw_unit(frugi_whole *whole, const frugi_span *span, size_t spans, uint64_t k, int threads) {
+float frugi_probabilistic_scale(frugi_topk *whole, const frugi_float_array *span, size_t spans, uint64_t k,
+                                int threads) {
     uint64_t n = frugi_topk_elements(span, spans), reaching = n;
     double smaller = 0;
     threads = frugi_topk_threads(whole, threads, n);
     fill_totals(whole, span, n, threads);
-    if (n - whole->totals[0] <= k && frugi_whole_count(whole, span, spans, 1, threads) <= k)
+    if (n - whole->totals[0] <= k && frugi_topk_count(whole, span, spans, 1, threads) <= k)
         return 0.0f;
     for (uint32_t i = 0; i < FINITE; i++) { /* the sum of probabilities decreases with i */
         double scale = (double)frugi_bf16_f32((uint16_t)i);
@@ -103,7 +104,7 @@ static void compute_probabilities(const float *x, uint32_t n, probabilities c, u
 }
 
 /* The number of elements with probability 1, and the sum of the probabilities of the others. */
-static void sum_probabilities(const frugi_whole *whole, const float *x, uint64_t n, probabilities c, uint64_t *sures,
+static void sum_probabilities(const frugi_topk *whole, const float *x, uint64_t n, probabilities c, uint64_t *sures,
                               uint64_t *sum) {
     uint32_t p[CHUNK];
     *sures = *sum = 0;
@@ -117,7 +118,7 @@ static void sum_probabilities(const frugi_whole *whole, const float *x, uint64_t
 }
 
 /* Draw from the elements begin .. begin + n - 1, with a running sum that starts at `at`. */
-static void draw_share(const frugi_whole *whole, const float *x, uint64_t begin, uint64_t n, probabilities c,
+static void draw_share(const frugi_topk *whole, const float *x, uint64_t begin, uint64_t n, probabilities c,
                        uint32_t at, uint32_t *sure, uint64_t *sures, uint32_t *drawn, uint64_t *draws) {
     uint32_t p[CHUNK], stage[FRUGI_TOPK_STAGE]; /* staged, because the lists have no room for the extra entries */
     *sures = *draws = 0;
@@ -138,8 +139,8 @@ static void draw_share(const frugi_whole *whole, const float *x, uint64_t begin,
     }
 }
 
-void frugi_draw(frugi_whole *whole, const frugi_span *span, float scale, uint32_t random, uint32_t *sure,
-                uint64_t *sures, uint32_t *drawn, uint64_t *draws, int threads) {
+void frugi_probabilistic_draw(frugi_topk *whole, const frugi_float_array *span, float scale, uint32_t random,
+                              uint32_t *sure, uint64_t *sures, uint32_t *drawn, uint64_t *draws, int threads) {
     probabilities c = probabilities_for(scale);
     threads = frugi_topk_threads(whole, threads, span->n);
     if (threads == 1) {

@@ -17,7 +17,8 @@
  * 0 if at most k entries are nonzero: then all of those are sent. INFINITY if no finite scale is large enough, which
  * takes magnitudes near the largest float: then no entry is sent.
  */
-float frugi_draw_unit(frugi_whole *whole, const frugi_span *span, size_t spans, uint64_t k, int threads);
+float frugi_probabilistic_scale(frugi_topk *whole, const frugi_float_array *span, size_t spans, uint64_t k,
+                                int threads);
 
 /**
  * Draw from one array.
@@ -29,7 +30,7 @@ float frugi_draw_unit(frugi_whole *whole, const frugi_span *span, size_t spans, 
  *
  * Together at most the sum of p, plus one. Deterministic: the result does not depend on threads.
  */
-void frugi_draw(frugi_whole *whole, const frugi_span *span, float scale, uint32_t random, uint32_t *sure,
-                uint64_t *sures, uint32_t *drawn, uint64_t *draws, int threads);
+void frugi_probabilistic_draw(frugi_topk *whole, const frugi_float_array *span, float scale, uint32_t random,
+                              uint32_t *sure, uint64_t *sures, uint32_t *drawn, uint64_t *draws, int threads);
 
 #endif

@@ -43,9 +43,9 @@ static const frugi_topk_kernel *choose_kernel(void) {
     }
 }
 
-frugi_whole *frugi_whole_create(int threads) {
+frugi_topk *frugi_topk_create(int threads) {
     size_t most = threads > 1 ? (size_t)threads : 1;
-    frugi_whole *whole = frugi_alloc(sizeof *whole);
+    frugi_topk *whole = frugi_alloc(sizeof *whole);
     if (!whole)
         return NULL;
     whole->threads = (int)most;
@@ -55,7 +55,7 @@ frugi_whole *frugi_whole_create(int threads) {
     whole->key = frugi_alloc(FRUGI_TOPK_ROOM * sizeof *whole->key);
     whole->totals = frugi_alloc(2 * FRUGI_TOPK_BINS * sizeof *whole->totals);
     if (!whole->share || !whole->bins || !whole->key || !whole->totals) {
-        frugi_whole_destroy(whole);
+        frugi_topk_destroy(whole);
         return NULL;
     }
     for (size_t t = 0; t < most; t++)
@@ -63,7 +63,7 @@ frugi_whole *frugi_whole_create(int threads) {
     return whole;
 }
 
-void frugi_whole_destroy(frugi_whole *whole) {
+void frugi_topk_destroy(frugi_topk *whole) {
     if (!whole)
         return;
     frugi_free(whole->share);
@@ -123,7 +123,7 @@ static uint64_t hash_below(uint64_t i, uint64_t limit) {
 }
 
 /* One element from each of 2^bits equal ranges, at a pseudorandom offset, so that periodic data are sampled fairly. */
-static void take_sample(const frugi_span *span, uint64_t n, uint32_t bits, uint32_t *key) {
+static void take_sample(const frugi_float_array *span, uint64_t n, uint32_t bits, uint32_t *key) {
     uint64_t before = 0, begin = 0;
     for (uint64_t i = 0; i >> bits == 0; i++) {
         uint64_t end = ((i + 1) * n) >> bits, at = begin + hash_below(i, end - begin);
@@ -140,7 +140,7 @@ static uint32_t sample_rank(uint32_t *sample, const uint32_t *original, uint64_t
 }
 
 /* A bracket estimated from a sample; `inside` and `above` are not set. */
-static bracket estimate_bracket(frugi_whole *whole, const frugi_span *span, uint64_t n, uint64_t k) {
+static bracket estimate_bracket(frugi_topk *whole, const frugi_float_array *span, uint64_t n, uint64_t k) {
     uint32_t bits = 0;
     while ((uint64_t)SAMPLE_STEP << (bits + 1) <= n && (1u << bits) < SAMPLE_MAX)
         bits++;
@@ -162,7 +162,7 @@ static bracket estimate_bracket(frugi_whole *whole, const frugi_span *span, uint
 /* ---- scans ----------------------------------------------------------------------------------- */
 
 /* Count the keys below and inside the bracket and collect the latter. Returns whether all of them fit. */
-static int collect_keys(frugi_whole *whole, const frugi_span *span, uint64_t n, bracket b, uint64_t *below,
+static int collect_keys(frugi_topk *whole, const frugi_float_array *span, uint64_t n, bracket b, uint64_t *below,
                         uint64_t *inside, int threads) {
     uint64_t room = FRUGI_TOPK_ROOM / (uint64_t)threads, out = 0;
     int full = 0;
@@ -171,7 +171,7 @@ static int collect_keys(frugi_whole *whole, const frugi_span *span, uint64_t n, 
         frugi_topk_share share = {.bin = whole->share[t].bin, .full = b.width == 1};
         frugi_topk_walk walk = frugi_topk_walk_share(span, n, t, threads);
         uint32_t *key = whole->key + (uint64_t)t * room;
-        for (frugi_span piece = frugi_topk_walk_next(&walk); piece.n; piece = frugi_topk_walk_next(&walk)) {
+        for (frugi_float_array piece = frugi_topk_walk_next(&walk); piece.n; piece = frugi_topk_walk_next(&walk)) {
             uint64_t more = 0, free_room = share.full ? 0 : room - share.inside;
             share.below += whole->kernel->gather(piece.x, piece.n, b.from, b.width, key, free_room, &more);
             share.full |= more + FRUGI_TOPK_SLACK > free_room;
@@ -194,7 +194,7 @@ static int collect_keys(frugi_whole *whole, const frugi_span *span, uint64_t n, 
 }
 
 /* Narrow a bracket by a histogram of the keys inside. */
-static void narrow_bracket(frugi_whole *whole, const frugi_span *span, uint64_t n, uint64_t k, bracket *b,
+static void narrow_bracket(frugi_topk *whole, const frugi_float_array *span, uint64_t n, uint64_t k, bracket *b,
                            int threads) {
     uint32_t shift = shift_to_fit(b->width - 1, 15), from = b->from, width = b->width;
 #pragma omp parallel for num_threads(threads) schedule(static, 1) if (threads > 1)
@@ -202,7 +202,7 @@ static void narrow_bracket(frugi_whole *whole, const frugi_span *span, uint64_t 
         uint64_t *bin = whole->share[t].bin;
         memset(bin, 0, FRUGI_TOPK_BINS * sizeof *bin);
         frugi_topk_walk walk = frugi_topk_walk_share(span, n, t, threads);
-        for (frugi_span piece = frugi_topk_walk_next(&walk); piece.n; piece = frugi_topk_walk_next(&walk))
+        for (frugi_float_array piece = frugi_topk_walk_next(&walk); piece.n; piece = frugi_topk_walk_next(&walk))
             for (uint64_t i = 0; i < piece.n; i++) {
                 uint32_t d = frugi_magnitude(piece.x[i]) - from;
                 if (d < width)
@@ -217,8 +217,8 @@ static void narrow_bracket(frugi_whole *whole, const frugi_span *span, uint64_t 
 
 /* Count the bracket. If rank k is not inside, set the bracket to the side where it must be, with `above` and `inside`.
  * *edge: the key next to the bracket on that side. Returns whether all keys inside have been collected. */
-static int try_bracket(frugi_whole *whole, const frugi_span *span, uint64_t n, uint64_t k, bracket *b, uint32_t *edge,
-                       int threads) {
+static int try_bracket(frugi_topk *whole, const frugi_float_array *span, uint64_t n, uint64_t k, bracket *b,
+                       uint32_t *edge, int threads) {
     uint64_t below, inside;
     int collected = collect_keys(whole, span, n, *b, &below, &inside, threads);
     uint64_t above = n - below - inside;
@@ -239,7 +239,8 @@ static int try_bracket(frugi_whole *whole, const frugi_span *span, uint64_t n, u
     return collected;
 }
 
-frugi_cutoff frugi_whole_cutoff(frugi_whole *whole, const frugi_span *span, size_t spans, uint64_t k, int threads) {
+frugi_cutoff frugi_topk_cutoff(frugi_topk *whole, const frugi_float_array *span, size_t spans, uint64_t k,
+                               int threads) {
     uint64_t n = frugi_topk_elements(span, spans);
     threads = frugi_topk_threads(whole, threads, n);
     bracket b = {0, FRUGI_INF_BITS, 0, n};
@@ -260,13 +261,13 @@ frugi_cutoff frugi_whole_cutoff(frugi_whole *whole, const frugi_span *span, size
     return collected ? select_cutoff(whole->key, b, k) : (frugi_cutoff){b.from, k - b.above};
 }
 
-uint64_t frugi_whole_count(frugi_whole *whole, const frugi_span *span, size_t spans, uint32_t key, int threads) {
+uint64_t frugi_topk_count(frugi_topk *whole, const frugi_float_array *span, size_t spans, uint32_t key, int threads) {
     uint64_t n = frugi_topk_elements(span, spans), reaching = 0;
     threads = frugi_topk_threads(whole, threads, n);
 #pragma omp parallel for num_threads(threads) schedule(static, 1) reduction(+ : reaching) if (threads > 1)
     for (int t = 0; t < threads; t++) {
         frugi_topk_walk walk = frugi_topk_walk_share(span, n, t, threads);
-        for (frugi_span piece = frugi_topk_walk_next(&walk); piece.n; piece = frugi_topk_walk_next(&walk))
+        for (frugi_float_array piece = frugi_topk_walk_next(&walk); piece.n; piece = frugi_topk_walk_next(&walk))
             reaching += whole->kernel->count(piece.x, piece.n, key);
     }
     return reaching;
@@ -289,7 +290,7 @@ static uint32_t emit_with_ties(const float *x, uint32_t n, uint32_t base, uint32
 }
 
 /* Emit the selected indices in begin .. end - 1, of which no more than *ties equal the key. Returns their number. */
-static uint64_t emit_share(const frugi_whole *whole, const float *x, uint64_t begin, uint64_t end, uint32_t key,
+static uint64_t emit_share(const frugi_topk *whole, const float *x, uint64_t begin, uint64_t end, uint32_t key,
                            uint64_t *ties, uint32_t *list, float *values) {
     uint32_t stage[FRUGI_TOPK_STAGE]; /* the kernel writes past the end; the list may not have room for that */
     uint64_t out = 0;
@@ -314,7 +315,7 @@ static uint64_t emit_share(const frugi_whole *whole, const float *x, uint64_t be
 }
 
 /* Count the selected entries and ties of one thread, which give the start of the next one. */
-static void count_share(const frugi_whole *whole, const float *x, uint64_t begin, uint64_t end, uint32_t key,
+static void count_share(const frugi_topk *whole, const float *x, uint64_t begin, uint64_t end, uint32_t key,
                         uint64_t *above, uint64_t *equal) {
     *above = *equal = 0;
     for (uint64_t i = begin; i < end; i += FRUGI_TOPK_CHUNK) {
@@ -325,8 +326,8 @@ static void count_share(const frugi_whole *whole, const float *x, uint64_t begin
     }
 }
 
-uint64_t frugi_whole_emit(frugi_whole *whole, const frugi_span *span, frugi_cutoff *cut, uint32_t *list, float *values,
-                          int threads) {
+uint64_t frugi_topk_emit(frugi_topk *whole, const frugi_float_array *span, frugi_cutoff *cut, uint32_t *list,
+                         float *values, int threads) {
     threads = frugi_topk_threads(whole, threads, span->n);
     if (threads == 1)
         return emit_share(whole, span->x, 0, span->n, cut->key, &cut->ties, list, values);

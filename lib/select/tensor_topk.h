@@ -11,10 +11,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef struct frugi_span {
+typedef struct frugi_float_array {
     const float *x; /* finite */
     uint64_t n;
-} frugi_span;
+} frugi_float_array;
 
 typedef struct frugi_cutoff {
     uint32_t key;
@@ -22,19 +22,19 @@ typedef struct frugi_cutoff {
 } frugi_cutoff;
 
 /** Scratch memory, allocated once. */
-typedef struct frugi_whole frugi_whole;
-frugi_whole *frugi_whole_create(int threads); /* NULL: no memory */
-void frugi_whole_destroy(frugi_whole *whole);
+typedef struct frugi_topk frugi_topk;
+frugi_topk *frugi_topk_create(int threads); /* NULL: no memory */
+void frugi_topk_destroy(frugi_topk *whole);
 
 /**
  * The cutoff that selects exactly k entries of all arrays together; 1 <= k <= all of them.
  *
  * Deterministic: the result does not depend on threads. Allocates: never. Cost: about two passes over the data.
  */
-frugi_cutoff frugi_whole_cutoff(frugi_whole *whole, const frugi_span *span, size_t spans, uint64_t k, int threads);
+frugi_cutoff frugi_topk_cutoff(frugi_topk *whole, const frugi_float_array *span, size_t spans, uint64_t k, int threads);
 
 /** Number of entries with magnitudes of at least key, in all arrays. */
-uint64_t frugi_whole_count(frugi_whole *whole, const frugi_span *span, size_t spans, uint32_t key, int threads);
+uint64_t frugi_topk_count(frugi_topk *whole, const frugi_float_array *span, size_t spans, uint32_t key, int threads);
 
 /**
  * Indices of the selected entries of one array, ascending: all magnitudes above cut->key and the first cut->ties that
@@ -42,7 +42,7 @@ uint64_t frugi_whole_count(frugi_whole *whole, const frugi_span *span, size_t sp
  *
  *   values   receives the selected values, while they are still in the cache; may be NULL
  */
-uint64_t frugi_whole_emit(frugi_whole *whole, const frugi_span *span, frugi_cutoff *cut, uint32_t *list, float *values,
-                          int threads);
+uint64_t frugi_topk_emit(frugi_topk *whole, const frugi_float_array *span, frugi_cutoff *cut, uint32_t *list,
+                         float *values, int threads);
 
 #endif

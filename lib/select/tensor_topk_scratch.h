@@ -18,7 +18,7 @@ typedef struct frugi_topk_share {
     unsigned char pad[16];     /* to a cache line */
 } frugi_topk_share;
 
-struct frugi_whole {
+struct frugi_topk {
     int threads;
     const frugi_topk_kernel *kernel;
     frugi_topk_share *share;
@@ -29,32 +29,32 @@ struct frugi_whole {
 
 /** An iterator over elements that may extend over several arrays. */
 typedef struct frugi_topk_walk {
-    const frugi_span *span;
+    const frugi_float_array *span;
     uint64_t skip, left;
 } frugi_topk_walk;
 
 /** The elements, of n in all arrays, that thread t of `threads` processes. */
-static inline frugi_topk_walk frugi_topk_walk_share(const frugi_span *span, uint64_t n, int t, int threads) {
+static inline frugi_topk_walk frugi_topk_walk_share(const frugi_float_array *span, uint64_t n, int t, int threads) {
     uint64_t part = n / (uint64_t)threads, more = n % (uint64_t)threads, i = (uint64_t)t;
     return (frugi_topk_walk){span, i * part + (i < more ? i : more), part + (i < more)};
 }
 
 /** The next range, at most FRUGI_TOPK_PIECE long; n is 0 at the end. */
-static inline frugi_span frugi_topk_walk_next(frugi_topk_walk *walk) {
+static inline frugi_float_array frugi_topk_walk_next(frugi_topk_walk *walk) {
     if (!walk->left)
-        return (frugi_span){0};
+        return (frugi_float_array){0};
     while (walk->skip >= walk->span->n)
         walk->skip -= walk->span++->n;
     uint64_t n = walk->span->n - walk->skip;
     n = n < walk->left ? n : walk->left;
     n = n < FRUGI_TOPK_PIECE ? n : FRUGI_TOPK_PIECE;
-    frugi_span piece = {walk->span->x + walk->skip, n};
+    frugi_float_array piece = {walk->span->x + walk->skip, n};
     walk->skip += n;
     walk->left -= n;
     return piece;
 }
 
-static inline uint64_t frugi_topk_elements(const frugi_span *span, size_t spans) {
+static inline uint64_t frugi_topk_elements(const frugi_float_array *span, size_t spans) {
     uint64_t n = 0;
     for (size_t s = 0; s < spans; s++)
         n += span[s].n;
@@ -62,7 +62,7 @@ static inline uint64_t frugi_topk_elements(const frugi_span *span, size_t spans)
 }
 
 /** The number of threads to use: limited by the scratch memory, and by n. */
-static inline int frugi_topk_threads(const frugi_whole *whole, int threads, uint64_t n) {
+static inline int frugi_topk_threads(const frugi_topk *whole, int threads, uint64_t n) {
     uint64_t worth = n / (16 * FRUGI_TOPK_CHUNK) + 1;
     threads = threads < whole->threads ? threads : whole->threads;
     threads = threads > 1 ? threads : 1;

@@ -35,7 +35,7 @@ const char *fgp_args_nearest(const fgp_command *command, const char *word) {
         names[count] = command->options[count].name;
     names[count++] = "help";
     names[count] = NULL;
-    return fgio_nearest(word, names);
+    return fgio_nearest_word(word, names);
 }
 
 /* Names of these options in other programs. */
@@ -198,6 +198,6 @@ int fgp_arg_word(const fgp_args *args, const char *name, const char *const *word
         }
     }
     fgio_usage_error("%s: --%s: unknown value '%s'", args->command->name, name, text == NULL ? "" : text);
-    fgio_hint_words(text == NULL ? "" : text, words);
+    fgio_hint_choices(text == NULL ? "" : text, words);
     return FGIO_EXIT_USAGE;
 }

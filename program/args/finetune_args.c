@@ -1,4 +1,4 @@
-/* finetune_args.c - the options that only finetune has, parsed into fgt_tune. */
+/* finetune_args.c - the options that only finetune has, parsed into fgt_finetune_options. */
 #include "program/args/job_args.h"
 
 #include <string.h>
@@ -9,7 +9,7 @@ static int read_kind(fgp_request *r) {
     const char *words[MAX_KINDS + 1] = {NULL};
     int which = 0;
     for (size_t i = 0; i < MAX_KINDS; i++)
-        words[i] = fgt_tune_kind_at(i);
+        words[i] = fgt_finetune_kind_at(i);
     int code = fgp_arg_word(&r->args, "method", words, &which);
     if (code == FGIO_EXIT_OK)
         r->tune.kind = words[which];
@@ -37,11 +37,11 @@ static int read_numbers(fgp_request *r) {
 /* Gradients are exchanged dense: fine-tuning methods exchange few numbers in the first place. */
 int fgp_request_tune(fgp_request *r) {
     const fgp_args *args = &r->args;
-    r->tune = (fgt_tune){.targets = fgp_arg(args, "targets"),
-                         .head = fgp_arg(args, "head"),
-                         .options = fgp_arg(args, "optimizer-options"),
-                         .record = fgp_arg(args, "record"),
-                         .record_tensor = fgp_arg(args, "record-tensor")};
+    r->tune = (fgt_finetune_options){.targets = fgp_arg(args, "targets"),
+                                     .head = fgp_arg(args, "head"),
+                                     .options = fgp_arg(args, "optimizer-options"),
+                                     .record = fgp_arg(args, "record"),
+                                     .record_tensor = fgp_arg(args, "record-tensor")};
     r->job.method = "dense";
     r->job.tune = &r->tune;
     int code = read_kind(r);

@@ -155,8 +155,8 @@ static uint32_t cores_per_worker(uint32_t workers) {
     if (sched_getaffinity(0, sizeof set, &set) == 0)
         ours = CPU_COUNT(&set);
     long sharing = (long)workers;
-    if (fgt_team_joined()) {
-        sharing = ours < online ? 1 : fgt_team_local(1);
+    if (fgt_group_is_joined()) {
+        sharing = ours < online ? 1 : fgt_group_local_size(1);
     }
     long each = sharing > 0 ? ours / sharing : 1;
     return each < 1 ? 1 : each > MAX_THREADS ? MAX_THREADS : (uint32_t)each;
@@ -341,8 +341,8 @@ const char *fgp_request_method(const fgp_request *r) {
 const char *fgp_request_resume_command(const fgp_request *r, char *dst, size_t cap) {
     const fgp_opt *options = r->line->command->options;
     char start[64] = "frugrad", name[72];
-    if (fgt_team_joined())
-        snprintf(start, sizeof start, "mpirun -n %d frugrad", fgt_team_size(1));
+    if (fgt_group_is_joined())
+        snprintf(start, sizeof start, "mpirun -n %d frugrad", fgt_group_size(1));
     fgp_shell_text w = {dst, cap, 0};
     w.used = (size_t)snprintf(dst, cap, "%s %s", start, r->line->command->name);
     for (int i = 0; options[i].name != NULL; i++) {
@@ -384,7 +384,7 @@ void fgp_help_tuning(void) {
     const frug_optimizer_kind *kind;
     fgp_help_models();
     printf("\nMethods, and the library's options that they have:\n");
-    print_row(fgt_tune_kind_at(0), "AdamW on the targets, the baseline", NULL);
+    print_row(fgt_finetune_kind_at(0), "AdamW on the targets, the baseline", NULL);
     for (size_t i = 0; (kind = frug_optimizer_at(i)) != NULL; i++)
         if (strstr(kind->options, "targets=") != NULL)
             print_row(kind->name, kind->help, kind->options);

@@ -12,12 +12,12 @@
 
 /** A parsed command line. */
 typedef struct fgp_request {
-    const fgp_args *line; /* as typed */
-    fgp_args args;        /* with the options of --config */
-    char *text;           /* contents of that file; args points into it */
-    fgt_job job;          /* points into args */
-    fgt_model model;      /* parsed from job.model */
-    fgt_tune tune;        /* finetune; job.tune points to it */
+    const fgp_args *line;      /* as typed */
+    fgp_args args;             /* with the options of --config */
+    char *text;                /* contents of that file; args points into it */
+    fgt_job job;               /* points into args */
+    fgt_model model;           /* parsed from job.model */
+    fgt_finetune_options tune; /* finetune; job.tune points to it */
 } fgp_request;
 
 /**

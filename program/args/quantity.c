@@ -53,7 +53,7 @@ static int bad_unit(const char *what, const char *text, const char *given, const
         fgio_usage_error("%s: '%s': '%s' is not a unit of %s", what, text, given, k->name);
     else
         fgio_usage_error("%s: '%s': %s needs a unit", what, text, k->name);
-    const char *nearest = given[0] ? fgio_nearest(given, words) : NULL;
+    const char *nearest = given[0] ? fgio_nearest_word(given, words) : NULL;
     for (size_t i = 0; i < count; i++) /* wrong case is nearer than a missing letter */
         nearest = strcasecmp(words[i], given) == 0 ? words[i] : nearest;
     if (nearest)

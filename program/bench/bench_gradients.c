@@ -158,7 +158,7 @@ static void set_scale(trial_state *f) {
 }
 
 static int open_trial(trial_state *f) {
-    const fgio_item *item = f->stream->first;
+    const fgio_tensor *item = f->stream->first;
     frug_tensor tensor = FRUG_TENSOR_INIT;
     size_t bytes = ((size_t)f->stream->d + 1) * sizeof(float);
     tensor.name = "gradient";

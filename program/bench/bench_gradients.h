@@ -13,15 +13,15 @@
 /** The gradients of one tensor, step by step. */
 typedef struct fgp_recorded {
     const char *name; /* in the file's header */
-    const fgio_item *first;
-    const fgio_item *const *item; /* one per step, in order */
+    const fgio_tensor *first;
+    const fgio_tensor *const *item; /* one per step, in order */
     size_t steps;
     uint64_t d; /* elements */
 } fgp_recorded;
 
 typedef struct fgp_recording {
     fgio_tensor_file file;
-    const fgio_item **item; /* all, by name and step */
+    const fgio_tensor **item; /* all, by name and step */
     fgp_recorded *stream;
     size_t count;
     size_t left_out; /* vectors and small tensors */

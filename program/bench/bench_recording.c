@@ -26,7 +26,7 @@ static int split_name(const char *text, uint64_t *step, const char **name) {
 }
 
 static int compare_name_and_step(const void *a, const void *b) {
-    const fgio_item *const *x = a, *const *y = b;
+    const fgio_tensor *const *x = a, *const *y = b;
     const char *x_name = NULL, *y_name = NULL;
     uint64_t x_step = 0, y_step = 0;
     split_name((*x)->name, &x_step, &x_name);
@@ -35,7 +35,7 @@ static int compare_name_and_step(const void *a, const void *b) {
     return order != 0 ? order : (x_step > y_step) - (x_step < y_step);
 }
 
-static int check_item(const char *path, const fgio_item *item) {
+static int check_item(const char *path, const fgio_tensor *item) {
     const char *name = NULL;
     char shown[80];
     uint64_t step = 0;
@@ -45,7 +45,7 @@ static int check_item(const char *path, const fgio_item *item) {
         fgio_hint("frugrad finetune --record and lab/bench/record_gradients.py --tensors write such files");
         return FGIO_EXIT_FAIL;
     }
-    if (!fgio_item_is_float(item))
+    if (!fgio_tensor_is_float(item))
         return fgio_error("%s: tensor %s has no float elements", path, shown);
     if (item->count >= UINT32_MAX)
         return fgio_error("%s: tensor %s has too many elements", path, shown);
@@ -53,7 +53,7 @@ static int check_item(const char *path, const fgio_item *item) {
 }
 
 /* Whether an item belongs to a stream: 1, 0 for another tensor, -1 for an inconsistent recording. */
-static int belongs_to_stream(const fgp_recording *recording, const fgp_recorded *stream, const fgio_item *item) {
+static int belongs_to_stream(const fgp_recording *recording, const fgp_recorded *stream, const fgio_tensor *item) {
     const char *name = NULL, *last_name = NULL;
     char shown[80];
     uint64_t step = 0, last = 0;
@@ -135,7 +135,7 @@ int fgp_recorded_load(const fgp_recording *recording, const fgp_recorded *stream
         return fgio_error("no memory for %zu gradients of %s", steps, recording->file.path);
     for (size_t t = 0; t < steps && status == FGIO_EXIT_OK; t++) {
         float *x = all + t * stream->d;
-        status = fgio_tensor_file_floats(&recording->file, stream->item[t], x);
+        status = fgio_tensor_file_read_f32(&recording->file, stream->item[t], x);
         for (uint64_t i = 0; i < stream->d && status == FGIO_EXIT_OK; i++)
             if (!(fabsf(x[i]) < 0x1p40f)) /* optimizers skip these */
                 status = fgio_error("%s: tensor %s has a NaN, an infinity or a number of 2^40 or more",

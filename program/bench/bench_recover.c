@@ -150,7 +150,7 @@ static void draw_values(const bench_state *f) {
 
 static int open_matrix(bench_state *f, frugi_matrix_kind kind) {
     const size *z = f->size;
-    frugi_matrix_plan plan = {.kind = kind, .k = z->k, .d = z->d, .seed = 1, .threads = f->run->threads};
+    frugi_matrix_options plan = {.kind = kind, .k = z->k, .d = z->d, .seed = 1, .threads = f->run->threads};
     f->p[kind] = array((uint64_t)f->chunks * z->k, sizeof(float));
     if (!f->p[kind])
         return fgio_error("no memory for %u chunks", f->chunks);
@@ -169,7 +169,7 @@ static int open_matrix(bench_state *f, frugi_matrix_kind kind) {
 static int open_case(const bench_state *f, const recover_case *is, case_state *c) {
     const size *z = f->size;
     uint64_t entries = (uint64_t)f->chunks * z->s;
-    frugi_recover_plan plan = {is->method, z->s, is->atoms, is->wide * z->s, 0.0, f->run->threads};
+    frugi_recover_options plan = {is->method, z->s, is->atoms, is->wide * z->s, 0.0, f->run->threads};
     c->is = is;
     c->a = f->matrix[is->kind];
     c->p = f->p[is->kind];
@@ -358,11 +358,12 @@ static int matches_filter(const fgp_recover_bench *run, const size *z) {
 static int run_size(const fgp_recover_bench *run, const size *z) {
     bench_state f = {.run = run, .size = z, .chunks = run->quick ? z->quick_chunks : z->chunks};
     f.entries = z->s + z->tail;
-    fgio_meter *meter = fgio_meter_begin(0, "recovering %zu entries from a chunk of %zu", (size_t)z->s, (size_t)z->d);
+    fgio_progress *meter =
+        fgio_progress_begin(0, "recovering %zu entries from a chunk of %zu", (size_t)z->s, (size_t)z->d);
     int status = open_bench(&f);
     if (status == FGIO_EXIT_OK)
         status = run_rounds(&f);
-    fgio_meter_end(meter);
+    fgio_progress_end(meter);
     if (status == FGIO_EXIT_OK)
         status = verify_and_print(&f);
     close_bench(&f);

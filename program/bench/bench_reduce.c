@@ -271,10 +271,10 @@ static int prepare_worker(worker_state *h) {
 static int run_worker(frug_comm *comm, void *shared) {
     worker_state h = {.run = shared, .comm = comm, .rank = frug_comm_rank(comm), .size = frug_comm_size(comm)};
     int status = prepare_worker(&h);
-    fgio_meter *meter = h.rank == 0 ? fgio_meter_begin(0, "measuring exchanges") : NULL;
+    fgio_progress *meter = h.rank == 0 ? fgio_progress_begin(0, "measuring exchanges") : NULL;
     if (status == FGIO_EXIT_OK)
         status = measure_rounds(&h);
-    fgio_meter_end(meter);
+    fgio_progress_end(meter);
     if (status == FGIO_EXIT_OK && h.rank == 0)
         status = fgp_reduce_print(h.run, frug_comm_transport(comm), h.row, h.rows);
     for (size_t i = 0; i < h.rows; i++)
@@ -291,9 +291,9 @@ int fgp_bench_reduce(const fgp_reduce_run *run) {
     fgp_reduce_run own = *run;
     /* Gradients, weights, and a residual and two payloads for each of some algorithms; verifying needs two more. */
     double each = (GRADIENTS + 1 + 3 * 3) * sizeof(float) * (double)run->n;
-    int local = fgt_team_joined() ? 1 : run->workers;
+    int local = fgt_group_is_joined() ? 1 : run->workers;
     int status = fgp_check_memory(local * each, "bench reduce",
                                   "every worker keeps a state of its own; give a "
                                   "smaller --n or fewer --workers");
-    return status == FGIO_EXIT_OK ? fgt_team_run(run->workers, run_worker, &own) : status;
+    return status == FGIO_EXIT_OK ? fgt_group_run(run->workers, run_worker, &own) : status;
 }

@@ -65,14 +65,14 @@ int fgp_source_generate(fgp_gradient_source *source, fgp_dist dist, uint64_t n) 
     return FGIO_EXIT_OK;
 }
 
-static int is_step(const fgio_item *item) {
-    return strncmp(item->name, "step_", 5) == 0 && !strchr(item->name, '/') && fgio_item_is_float(item);
+static int is_step(const fgio_tensor *item) {
+    return strncmp(item->name, "step_", 5) == 0 && !strchr(item->name, '/') && fgio_tensor_is_float(item);
 }
 
 /* Count the steps and check that they have the same length. */
 static int count_steps(fgp_gradient_source *source, const char *path, const fgio_safetensors *file) {
     for (size_t i = 0; i < file->count; i++) {
-        const fgio_item *item = &file->item[i];
+        const fgio_tensor *item = &file->item[i];
         if (!is_step(item))
             continue;
         if (source->steps++ == 0)
@@ -93,7 +93,7 @@ static int copy_steps(fgp_gradient_source *source, const char *path, const fgio_
     for (size_t i = 0; i < file->count; i++) {
         if (!is_step(&file->item[i]))
             continue;
-        fgio_item_to_f32(&file->item[i], dst);
+        fgio_tensor_to_f32(&file->item[i], dst);
         for (uint64_t j = 0; j < source->length; j++)
             if (!isfinite(dst[j]))
                 return fgio_error("%s: tensor %s has a NaN or an infinity", path, file->item[i].name);
@@ -117,7 +117,7 @@ int fgp_source_load(fgp_gradient_source *source, const char *path, uint64_t n) {
     *source = (fgp_gradient_source){.name = path, .n = n};
     fgio_bytes bytes;
     fgio_safetensors file;
-    fgio_why why;
+    fgio_reason why;
     int status = fgio_file_read(path, &bytes);
     if (status != FGIO_EXIT_OK)
         return status;

@@ -251,7 +251,7 @@ static int run_case(fgp_bench *bench, const fgp_case *which, fgp_row *row) {
     row->rounds = bench->rounds;
     row->limit_count = 1;
     row->energy_kept = row->energy_vs_exact = -1;
-    fgio_meter *meter = fgio_meter_begin(0, "case %s", which->name);
+    fgio_progress *meter = fgio_progress_begin(0, "case %s", which->name);
     switch (which->kind) {
     case FGP_CASE_COMPRESS: status = fgp_bench_compress(bench, which, row); break;
     case FGP_CASE_WHOLE: status = fgp_bench_tensor(bench, which, row); break;
@@ -259,7 +259,7 @@ static int run_case(fgp_bench *bench, const fgp_case *which, fgp_row *row) {
     case FGP_CASE_APPLY: status = fgp_bench_decode(bench, which, row); break;
     default: status = fgp_bench_check(bench, which, row);
     }
-    fgio_meter_end(meter);
+    fgio_progress_end(meter);
     if (status == FGIO_EXIT_OK)
         status = fgp_bench_print_row(bench, which, row);
     if (status == FGIO_EXIT_OK && row->why[0]) {
@@ -296,7 +296,7 @@ static int bench_reduce(const fgp_args *args) {
         return status;
     run.rounds = (size_t)rounds;
     run.threads = (int)threads;
-    run.workers = fgt_team_size((int)workers);
+    run.workers = fgt_group_size((int)workers);
     int density = !config || fgp_arg_given(args, "density") || fgp_arg_given(args, "k");
     int length = density ? snprintf(run.base, sizeof run.base, "%s%sdensity=%.10g", config ? config : "residual=f32",
                                     config && !*config ? "" : ",", run.density)

@@ -116,7 +116,7 @@ static int make_frame(compress_job *job) {
 
 static int put_payload(compress_job *job, fgio_writer *writer) {
     fgio_bytes header;
-    fgio_why why;
+    fgio_reason why;
     if (fgp_payload_header(&job->gradient, frug_config_text(job->config), job->frame.len, &header, &why) != 0)
         return fgio_error("%s: cannot write: %s", job->out, why.text);
     job->file_bytes = header.len + job->frame.len;
@@ -201,12 +201,12 @@ static int compress(const fgp_args *args, compress_job *job) {
     if (frug_config_create(fgp_arg(args, "config"), &job->config) != FRUG_OK)
         return fgio_config_error();
     code = fgp_gradient_load(job->in, (fgp_format)format, heads, &job->gradient);
-    fgio_meter *meter = fgio_meter_begin(0, "compressing %s", fgio_input_name(job->in));
+    fgio_progress *meter = fgio_progress_begin(0, "compressing %s", fgio_input_name(job->in));
     if (code == FGIO_EXIT_OK)
         code = make_frame(job);
     if (code == FGIO_EXIT_OK)
         code = write_files(job);
-    fgio_meter_end(meter);
+    fgio_progress_end(meter);
     if (code == FGIO_EXIT_OK) {
         FILE *to = strcmp(job->out, "-") == 0 ? stderr : stdout; /* stdout has the payload */
         code = (fgp_arg_given(args, "json") ? print_json : print_summary)(job, to);

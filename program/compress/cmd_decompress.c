@@ -101,7 +101,7 @@ static int decode(const char *in, fgp_payload *payload) {
 static int decompress(const char *in, const char *out) {
     fgio_bytes bytes;
     fgp_payload payload;
-    fgio_why why;
+    fgio_reason why;
     int code = fgio_file_read(in, &bytes);
     if (code != FGIO_EXIT_OK)
         return code;
@@ -110,11 +110,11 @@ static int decompress(const char *in, const char *out) {
         fgio_bytes_free(&bytes);
         return fgio_error("%s: %s", in, why.text);
     }
-    fgio_meter *meter = fgio_meter_begin(0, "decompressing %s", in);
+    fgio_progress *meter = fgio_progress_begin(0, "decompressing %s", in);
     code = decode(in, &payload);
     if (code == FGIO_EXIT_OK)
         code = fgp_gradient_store(out, &payload.gradient);
-    fgio_meter_end(meter);
+    fgio_progress_end(meter);
     if (code == FGIO_EXIT_OK && strcmp(out, "-") != 0)
         printf("%s -> %s\n  tensors      %zu with %" PRIu64 " numbers (%s)\n", in, out,
                frug_layout_count(payload.gradient.layout), frug_layout_elements(payload.gradient.layout),

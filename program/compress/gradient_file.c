@@ -33,28 +33,28 @@ static fgp_format find_format(const char *path, const fgio_bytes *bytes) {
 }
 
 /* A file with one unnamed tensor, in the shape of one with several. */
-static int single_item(fgio_item item, fgio_safetensors *file, fgio_why *why) {
+static int single_item(fgio_tensor item, fgio_safetensors *file, fgio_reason *why) {
     item.name = strdup("gradient");
     file->item = malloc(sizeof *file->item);
     if (item.name == NULL || file->item == NULL) {
         free(item.name);
         free(file->item);
-        return fgio_because(why, "not enough memory");
+        return fgio_fail(why, "not enough memory");
     }
     file->item[0] = item;
     file->count = 1;
     return 0;
 }
 
-static int parse_raw(const fgio_bytes *bytes, fgio_item *item, fgio_why *why) {
+static int parse_raw(const fgio_bytes *bytes, fgio_tensor *item, fgio_reason *why) {
     if (bytes->len % 4 != 0)
-        return fgio_because(why, "%zu bytes are not a whole number of f32", bytes->len);
-    *item = (fgio_item){.dtype = FGIO_F32, .ndim = 1, .shape = {bytes->len / 4}, .data = bytes->data};
-    return fgio_item_count(item, why);
+        return fgio_fail(why, "%zu bytes are not a whole number of f32", bytes->len);
+    *item = (fgio_tensor){.dtype = FGIO_F32, .ndim = 1, .shape = {bytes->len / 4}, .data = bytes->data};
+    return fgio_tensor_set_count(item, why);
 }
 
-static int parse(fgp_format format, const fgio_bytes *bytes, fgio_safetensors *file, fgio_why *why) {
-    fgio_item item;
+static int parse(fgp_format format, const fgio_bytes *bytes, fgio_safetensors *file, fgio_reason *why) {
+    fgio_tensor item;
     if (format == FGP_FORMAT_SAFETENSORS)
         return fgio_safetensors_parse(bytes->data, bytes->len, file, why);
     int code =
@@ -62,7 +62,7 @@ static int parse(fgp_format format, const fgio_bytes *bytes, fgio_safetensors *f
     return code != 0 ? code : single_item(item, file, why);
 }
 
-static void describe_item(const fgio_item *item, int as_row, frug_tensor *tensor) {
+static void describe_item(const fgio_tensor *item, int as_row, frug_tensor *tensor) {
     *tensor = (frug_tensor)FRUG_TENSOR_INIT;
     tensor->name = item->name;
     tensor->ndim = as_row ? 2 : item->ndim;
@@ -74,44 +74,43 @@ static void describe_item(const fgio_item *item, int as_row, frug_tensor *tensor
 }
 
 static int add_tensors(const fgio_safetensors *file, fgp_heads heads, frug_tensor *tensors, fgp_gradient *gradient,
-                       fgio_why *why) {
+                       fgio_reason *why) {
     for (size_t i = 0; i < file->count; i++) {
-        if (!fgio_item_is_float(&file->item[i]))
-            return fgio_because(why, "tensor '%.80s' holds no F32, F16, BF16 or F64 numbers", file->item[i].name);
+        if (!fgio_tensor_is_float(&file->item[i]))
+            return fgio_fail(why, "tensor '%.80s' holds no F32, F16, BF16 or F64 numbers", file->item[i].name);
         describe_item(&file->item[i], gradient->reshaped, &tensors[i]);
     }
     if (!gradient->reshaped && fgp_guess_tensors(tensors, file->count, heads) != 0)
-        return fgio_because(why, "not enough memory");
+        return fgio_fail(why, "not enough memory");
     for (size_t i = 0; i < file->count; i++)
         if (frug_layout_add(gradient->layout, &tensors[i]) != FRUG_OK)
-            return fgio_because(why, "tensor '%.80s': %s", tensors[i].name, frug_last_error());
+            return fgio_fail(why, "tensor '%.80s': %s", tensors[i].name, frug_last_error());
     return 0;
 }
 
-static int build_layout(const fgio_safetensors *file, fgp_heads heads, fgp_gradient *gradient, fgio_why *why) {
+static int build_layout(const fgio_safetensors *file, fgp_heads heads, fgp_gradient *gradient, fgio_reason *why) {
     gradient->reshaped = file->count == 1 && file->item[0].ndim < 2;
     if (gradient->reshaped) {
         gradient->ndim = file->item[0].ndim;
         memcpy(gradient->shape, file->item[0].shape, sizeof gradient->shape);
     }
     if (frug_layout_create(&gradient->layout) != FRUG_OK)
-        return fgio_because(why, "%s", frug_last_error());
+        return fgio_fail(why, "%s", frug_last_error());
     frug_tensor *tensors = calloc(file->count + 1, sizeof *tensors);
-    int code =
-        tensors == NULL ? fgio_because(why, "not enough memory") : add_tensors(file, heads, tensors, gradient, why);
+    int code = tensors == NULL ? fgio_fail(why, "not enough memory") : add_tensors(file, heads, tensors, gradient, why);
     free(tensors);
     return code;
 }
 
-static int convert(const fgio_safetensors *file, fgp_gradient *gradient, fgio_why *why) {
+static int convert(const fgio_safetensors *file, fgp_gradient *gradient, fgio_reason *why) {
     uint64_t n = frug_layout_elements(gradient->layout), at = 0;
     if (n == 0)
-        return fgio_because(why, "holds no numbers");
+        return fgio_fail(why, "holds no numbers");
     gradient->data = n > SIZE_MAX / sizeof(float) ? NULL : malloc((size_t)n * sizeof(float));
     if (gradient->data == NULL)
-        return fgio_because(why, "not enough memory for its numbers");
+        return fgio_fail(why, "not enough memory for its numbers");
     for (size_t i = 0; i < file->count; i++) {
-        fgio_item_to_f32(&file->item[i], gradient->data + at);
+        fgio_tensor_to_f32(&file->item[i], gradient->data + at);
         at += file->item[i].count;
     }
     return 0;
@@ -119,7 +118,7 @@ static int convert(const fgio_safetensors *file, fgp_gradient *gradient, fgio_wh
 
 int fgp_gradient_load(const char *path, fgp_format format, fgp_heads heads, fgp_gradient *gradient) {
     fgio_bytes bytes;
-    fgio_why why;
+    fgio_reason why;
     fgio_safetensors file = {NULL, 0, NULL};
     fgp_gradient loaded = {.format = format};
     int code = fgio_file_read(path, &bytes);
@@ -144,10 +143,10 @@ int fgp_gradient_load(const char *path, fgp_format format, fgp_heads heads, fgp_
 }
 
 /* The layout's tensor i with the shape of the file; the name stays the layout's. */
-static void file_item(const fgp_gradient *gradient, size_t i, fgio_item *item) {
+static void file_item(const fgp_gradient *gradient, size_t i, fgio_tensor *item) {
     frug_tensor tensor = FRUG_TENSOR_INIT;
     frug_layout_get(gradient->layout, i, &tensor);
-    *item = (fgio_item){.dtype = FGIO_F32, .ndim = tensor.ndim};
+    *item = (fgio_tensor){.dtype = FGIO_F32, .ndim = tensor.ndim};
     memcpy(item->shape, tensor.shape, sizeof item->shape);
     if (gradient->reshaped) {
         item->ndim = gradient->ndim;
@@ -158,17 +157,17 @@ static void file_item(const fgp_gradient *gradient, size_t i, fgio_item *item) {
         item->count *= item->shape[d];
 }
 
-static int safetensors_header(const fgp_gradient *gradient, fgio_bytes *header, fgio_why *why) {
+static int safetensors_header(const fgp_gradient *gradient, fgio_bytes *header, fgio_reason *why) {
     size_t count = frug_layout_count(gradient->layout);
-    fgio_item *items = calloc(count + 1, sizeof *items);
-    int code = items == NULL ? fgio_because(why, "not enough memory") : 0;
+    fgio_tensor *items = calloc(count + 1, sizeof *items);
+    int code = items == NULL ? fgio_fail(why, "not enough memory") : 0;
     for (size_t i = 0; i < count && code == 0; i++) {
         frug_tensor tensor = FRUG_TENSOR_INIT;
         frug_layout_get(gradient->layout, i, &tensor);
         file_item(gradient, i, &items[i]);
         items[i].name = strdup(tensor.name);
         if (items[i].name == NULL)
-            code = fgio_because(why, "not enough memory");
+            code = fgio_fail(why, "not enough memory");
     }
     if (code == 0)
         code = fgio_safetensors_header(items, count, gradient->metadata, header, why);
@@ -178,16 +177,16 @@ static int safetensors_header(const fgp_gradient *gradient, fgio_bytes *header, 
     return code;
 }
 
-static int make_header(const fgp_gradient *gradient, fgio_bytes *header, fgio_why *why) {
+static int make_header(const fgp_gradient *gradient, fgio_bytes *header, fgio_reason *why) {
     if (gradient->format == FGP_FORMAT_SAFETENSORS)
         return safetensors_header(gradient, header, why);
     *header = (fgio_bytes){NULL, 0};
     if (gradient->format == FGP_FORMAT_NPY) {
-        fgio_item item;
+        fgio_tensor item;
         file_item(gradient, 0, &item);
         header->data = malloc(FGP_NPY_HEADER_MAX);
         if (header->data == NULL)
-            return fgio_because(why, "not enough memory");
+            return fgio_fail(why, "not enough memory");
         header->len = fgp_npy_header(item.ndim, item.shape, header->data);
     }
     return 0;
@@ -196,7 +195,7 @@ static int make_header(const fgp_gradient *gradient, fgio_bytes *header, fgio_wh
 int fgp_gradient_store(const char *path, const fgp_gradient *gradient) {
     fgio_writer writer;
     fgio_bytes header;
-    fgio_why why;
+    fgio_reason why;
     if (make_header(gradient, &header, &why) != 0)
         return fgio_error("%s: cannot write: %s", path, why.text);
     int code = fgio_writer_open(path, &writer);

@@ -14,7 +14,7 @@
 
 typedef struct scanner {
     const unsigned char *at, *end;
-    fgio_why *why;
+    fgio_reason *why;
 } scanner;
 
 enum { KEY_DESCR = 1, KEY_ORDER = 2, KEY_SHAPE = 4, KEY_ALL = 7 };
@@ -40,7 +40,7 @@ static int accept_char(scanner *s, char c) {
 }
 
 static int expect_char(scanner *s, char c) {
-    return accept_char(s, c) ? 0 : fgio_because(s->why, "npy header: '%c' is missing", c);
+    return accept_char(s, c) ? 0 : fgio_fail(s->why, "npy header: '%c' is missing", c);
 }
 
 static int accept_word(scanner *s, const char *word) {
@@ -57,10 +57,10 @@ static int read_string(scanner *s, char *dst, size_t cap) {
     size_t length = 0;
     char quote = accept_char(s, '\'') ? '\'' : '"';
     if (quote == '"' && !accept_char(s, '"'))
-        return fgio_because(s->why, "npy header: a quoted string is missing");
+        return fgio_fail(s->why, "npy header: a quoted string is missing");
     for (; s->at < s->end && *s->at != (unsigned char)quote; s->at++) {
         if (length + 1 >= cap || *s->at == '\\' || *s->at < 0x20)
-            return fgio_because(s->why, "npy header: a string is too long or has unexpected characters");
+            return fgio_fail(s->why, "npy header: a string is too long or has unexpected characters");
         dst[length++] = (char)*s->at;
     }
     dst[length] = '\0';
@@ -73,39 +73,39 @@ static int read_number(scanner *s, uint64_t *number) {
     const unsigned char *start = s->at;
     for (; s->at < s->end && *s->at >= '0' && *s->at <= '9'; s->at++) {
         if (value > (UINT64_MAX - 9) / 10)
-            return fgio_because(s->why, "npy header: a dimension is too large");
+            return fgio_fail(s->why, "npy header: a dimension is too large");
         value = value * 10 + (uint64_t)(*s->at - '0');
     }
     if (s->at == start)
-        return fgio_because(s->why, "npy header: the shape holds something that is not a whole number");
+        return fgio_fail(s->why, "npy header: the shape holds something that is not a whole number");
     accept_char(s, 'L'); /* as Python 2 wrote them */
     *number = value;
     return 0;
 }
 
-static int read_shape(scanner *s, fgio_item *item) {
+static int read_shape(scanner *s, fgio_tensor *item) {
     int comma = 1;
     if (expect_char(s, '(') != 0)
         return -1;
     for (item->ndim = 0; !accept_char(s, ')'); item->ndim++) {
         if (!comma)
-            return fgio_because(s->why, "npy header: ',' is missing in the shape");
+            return fgio_fail(s->why, "npy header: ',' is missing in the shape");
         if (item->ndim == FRUG_MAX_DIMS)
-            return fgio_because(s->why, "has more than %d dimensions", FRUG_MAX_DIMS);
+            return fgio_fail(s->why, "has more than %d dimensions", FRUG_MAX_DIMS);
         if (read_number(s, &item->shape[item->ndim]) != 0)
             return -1;
         comma = accept_char(s, ',');
     }
     if (item->ndim == 1 && !comma)
-        return fgio_because(s->why, "npy header: the shape is not a tuple");
+        return fgio_fail(s->why, "npy header: the shape is not a tuple");
     return 0;
 }
 
-static int read_descr(scanner *s, fgio_item *item) {
+static int read_descr(scanner *s, fgio_tensor *item) {
     char descr[32];
     skip_space(s);
     if (s->at < s->end && *s->at == '[')
-        return fgio_because(s->why, "holds records, not plain numbers");
+        return fgio_fail(s->why, "holds records, not plain numbers");
     if (read_string(s, descr, sizeof descr) != 0)
         return -1;
     item->big_endian = descr[0] == '>';
@@ -119,23 +119,23 @@ static int read_descr(scanner *s, fgio_item *item) {
         item->dtype = FGIO_F16;
     else
         item->dtype = FGIO_OTHER8;
-    if (!fgio_item_is_float(item))
-        return fgio_because(s->why, "holds elements of type '%s'; only f2, f4 and f8 can be read", descr);
+    if (!fgio_tensor_is_float(item))
+        return fgio_fail(s->why, "holds elements of type '%s'; only f2, f4 and f8 can be read", descr);
     return 0;
 }
 
-static int read_order(scanner *s, fgio_item *item) {
+static int read_order(scanner *s, fgio_tensor *item) {
     if (accept_word(s, "True"))
         item->fortran = 1;
     else if (accept_word(s, "False"))
         item->fortran = 0;
     else
-        return fgio_because(s->why, "npy header: fortran_order is neither True nor False");
+        return fgio_fail(s->why, "npy header: fortran_order is neither True nor False");
     return 0;
 }
 
 /* One 'key': value pair; *seen collects the keys. */
-static int read_pair(scanner *s, fgio_item *item, unsigned *seen) {
+static int read_pair(scanner *s, fgio_tensor *item, unsigned *seen) {
     char key[32];
     if (read_string(s, key, sizeof key) != 0 || expect_char(s, ':') != 0)
         return -1;
@@ -144,63 +144,63 @@ static int read_pair(scanner *s, fgio_item *item, unsigned *seen) {
                    : strcmp(key, "shape") == 0         ? KEY_SHAPE
                                                        : 0;
     if (bit == 0)
-        return fgio_because(s->why, "npy header: unknown key '%s'", key);
+        return fgio_fail(s->why, "npy header: unknown key '%s'", key);
     if (*seen & bit)
-        return fgio_because(s->why, "npy header: duplicate key '%s'", key);
+        return fgio_fail(s->why, "npy header: duplicate key '%s'", key);
     *seen |= bit;
     return bit == KEY_DESCR ? read_descr(s, item) : bit == KEY_ORDER ? read_order(s, item) : read_shape(s, item);
 }
 
-static int read_dictionary(scanner *s, fgio_item *item) {
+static int read_dictionary(scanner *s, fgio_tensor *item) {
     unsigned seen = 0;
     int comma = 1;
     if (expect_char(s, '{') != 0)
         return -1;
     while (!accept_char(s, '}')) {
         if (!comma)
-            return fgio_because(s->why, "npy header: ',' is missing between keys");
+            return fgio_fail(s->why, "npy header: ',' is missing between keys");
         if (read_pair(s, item, &seen) != 0)
             return -1;
         comma = accept_char(s, ',');
     }
     skip_space(s);
     if (seen != KEY_ALL || s->at != s->end)
-        return fgio_because(s->why, seen != KEY_ALL ? "npy header: a key is missing"
-                                                    : "npy header: unexpected text at the end");
+        return fgio_fail(s->why,
+                         seen != KEY_ALL ? "npy header: a key is missing" : "npy header: unexpected text at the end");
     return 0;
 }
 
 /* The range of the dictionary, from the fixed part of the header. */
-static int find_header(const unsigned char *bytes, size_t len, size_t *begin, size_t *end, fgio_why *why) {
+static int find_header(const unsigned char *bytes, size_t len, size_t *begin, size_t *end, fgio_reason *why) {
     if (!fgp_npy_is(bytes, len))
-        return fgio_because(why, "is not a .npy file");
+        return fgio_fail(why, "is not a .npy file");
     if (len < 8)
-        return fgio_because(why, "ends inside the npy header");
+        return fgio_fail(why, "ends inside the npy header");
     if (bytes[6] < 1 || bytes[6] > 3)
-        return fgio_because(why, "has npy version %d.%d, which is unknown", bytes[6], bytes[7]);
+        return fgio_fail(why, "has npy version %d.%d, which is unknown", bytes[6], bytes[7]);
     size_t width = bytes[6] == 1 ? 2 : 4, header = 0;
     if (len < 8 + width)
-        return fgio_because(why, "ends inside the npy header");
+        return fgio_fail(why, "ends inside the npy header");
     for (size_t i = 0; i < width; i++)
         header |= (size_t)bytes[8 + i] << 8 * i;
     if (header > len - 8 - width)
-        return fgio_because(why, "ends inside the npy header");
+        return fgio_fail(why, "ends inside the npy header");
     *begin = 8 + width;
     *end = *begin + header;
     return 0;
 }
 
-int fgp_npy_parse(const unsigned char *bytes, size_t len, fgio_item *item, fgio_why *why) {
-    fgio_item parsed = {.name = NULL};
+int fgp_npy_parse(const unsigned char *bytes, size_t len, fgio_tensor *item, fgio_reason *why) {
+    fgio_tensor parsed = {.name = NULL};
     size_t begin = 0, end = 0;
     if (find_header(bytes, len, &begin, &end, why) != 0)
         return -1;
     scanner s = {bytes + begin, bytes + end, why};
-    if (read_dictionary(&s, &parsed) != 0 || fgio_item_count(&parsed, why) != 0)
+    if (read_dictionary(&s, &parsed) != 0 || fgio_tensor_set_count(&parsed, why) != 0)
         return -1;
     uint64_t need = parsed.count * fgio_dtype_size(parsed.dtype);
     if (need != len - end)
-        return fgio_because(why, "the shape needs %" PRIu64 " bytes of data, the file has %zu", need, len - end);
+        return fgio_fail(why, "the shape needs %" PRIu64 " bytes of data, the file has %zu", need, len - end);
     parsed.data = bytes + end;
     *item = parsed;
     return 0;

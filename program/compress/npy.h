@@ -15,7 +15,7 @@ int fgp_npy_is(const unsigned char *bytes, size_t len);
  * Accepts little- and big-endian f2, f4 and f8 in C or Fortran order. The bytes are
  * untrusted. Returns 0, or -1 with the reason.
  */
-int fgp_npy_parse(const unsigned char *bytes, size_t len, fgio_item *item, fgio_why *why);
+int fgp_npy_parse(const unsigned char *bytes, size_t len, fgio_tensor *item, fgio_reason *why);
 
 /** Upper bound of fgp_npy_header(). */
 #define FGP_NPY_HEADER_MAX 320

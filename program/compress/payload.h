@@ -26,13 +26,13 @@ typedef struct fgp_payload {
 
 /** Encode everything before a frame of that length. Returns 0, or -1 with the reason. */
 int fgp_payload_header(const fgp_gradient *gradient, const char *config, size_t frame_len, fgio_bytes *header,
-                       fgio_why *why);
+                       fgio_reason *why);
 
 /**
  * Parse a payload file in memory; the result points into the bytes. They are untrusted; the frame itself is checked by
  * the library. Returns 0, or -1 with the reason.
  */
-int fgp_payload_parse(const unsigned char *bytes, size_t len, fgp_payload *payload, fgio_why *why);
+int fgp_payload_parse(const unsigned char *bytes, size_t len, fgp_payload *payload, fgio_reason *why);
 
 void fgp_payload_free(fgp_payload *payload);
 

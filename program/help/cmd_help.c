@@ -59,7 +59,7 @@ int fgp_unknown_command(const char *name) {
             names[count++] = command->name;
     names[count] = NULL;
     fgio_usage_error("unknown command '%s'", name);
-    const char *nearest = fgio_nearest(name, names);
+    const char *nearest = fgio_nearest_word(name, names);
     if (nearest != NULL)
         fgio_hint("did you mean frugrad %s?", nearest);
     else

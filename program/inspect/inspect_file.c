@@ -144,7 +144,7 @@ static int inspect_frame(const char *path, frame_view *view, int json) {
 int fgp_inspect_file(const char *path, int json) {
     fgio_bytes bytes;
     fgp_payload payload;
-    fgio_why why;
+    fgio_reason why;
     int code = fgio_file_read(path, &bytes);
     if (code != FGIO_EXIT_OK)
         return code;

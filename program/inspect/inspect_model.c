@@ -56,7 +56,7 @@ static int unknown_model(const char *name) {
             names[count++] = kind->name;
     names[count] = NULL;
     fgio_usage_error("inspect: --model: '%s' is neither a file nor the name of a model", name);
-    fgio_hint_words(name, names);
+    fgio_hint_choices(name, names);
     return FGIO_EXIT_USAGE;
 }
 
@@ -78,18 +78,18 @@ static int trainer_layout(const char *name, frug_layout **layout) {
     int code = fgt_model_parse(name, &m);
     if (code != FGIO_EXIT_OK)
         return code;
-    fgt_data_want want = {.task = m.task,
-                          .path = "builtin",
-                          .length = m.length,
-                          .channels = m.channels,
-                          .height = m.height,
-                          .width = m.width,
-                          .classes = m.classes,
-                          .vocab = m.vocab,
-                          .samples = 16};
+    fgt_data_options want = {.task = m.task,
+                             .path = "builtin",
+                             .length = m.length,
+                             .channels = m.channels,
+                             .height = m.height,
+                             .width = m.width,
+                             .classes = m.classes,
+                             .vocab = m.vocab,
+                             .samples = 16};
     code = fgt_data_open(&want, &data);
     if (code == FGIO_EXIT_OK)
-        code = fgt_model_build(&m, fgt_data_about(data), 1, 1, &graph);
+        code = fgt_model_build(&m, fgt_data_get_info(data), 1, 1, &graph);
     if (code == FGIO_EXIT_OK)
         code = fgt_graph_layout(graph, layout);
     fgt_graph_destroy(graph);

@@ -127,11 +127,12 @@ static int measure_link(const fgp_args *args, fgp_plan *plan) {
         return fgio_usage_error("plan: --measure excludes --bandwidth and --latency");
     if (plan->scene.workers > 256)
         return fgio_usage_error("plan: --measure: %u workers are too many threads; 256 at most", plan->scene.workers);
-    plan->scene.workers = (uint32_t)fgt_team_size((int)plan->scene.workers);
-    plan->link = fgt_team_joined() ? "measured between the processes of this job" : "measured: threads of this machine";
-    fgio_meter *meter = fgio_meter_begin(0, "measuring latency and bandwidth");
+    plan->scene.workers = (uint32_t)fgt_group_size((int)plan->scene.workers);
+    plan->link =
+        fgt_group_is_joined() ? "measured between the processes of this job" : "measured: threads of this machine";
+    fgio_progress *meter = fgio_progress_begin(0, "measuring latency and bandwidth");
     int status = fgp_link_measure_team((int)plan->scene.workers, &plan->scene.latency, &plan->scene.bandwidth);
-    fgio_meter_end(meter);
+    fgio_progress_end(meter);
     return status;
 }
 
@@ -153,12 +154,12 @@ static int plan_run(const fgp_args *args) {
     if (status == FGIO_EXIT_OK)
         status = measure_link(args, &plan);
     count = simulate ? 1 : count;
-    fgio_meter *meter = fgio_meter_begin(count, "measuring the speed of compressing and decoding");
+    fgio_progress *meter = fgio_progress_begin(count, "measuring the speed of compressing and decoding");
     for (plan.speeds = 0; plan.speeds < count && status == FGIO_EXIT_OK; plan.speeds++) {
-        fgio_meter_at(meter, plan.speeds);
+        fgio_progress_update(meter, plan.speeds);
         status = fgp_speed_measure(fgp_arg(args, "config"), density[plan.speeds], &plan.speed[plan.speeds]);
     }
-    fgio_meter_end(meter);
+    fgio_progress_end(meter);
     if (status == FGIO_EXIT_OK)
         status = given_speeds(args, &plan);
     if (status != FGIO_EXIT_OK)

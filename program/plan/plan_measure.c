@@ -231,14 +231,14 @@ static int measure_worker(frug_comm *comm, void *shared) {
     link mine = {0};
     if (fgp_link_measure(comm, &mine.latency, &mine.bandwidth) != FRUG_OK)
         return fgio_error("plan: --measure: %s", frug_last_error());
-    if (frug_comm_rank(comm) == 0 || fgt_team_joined())
+    if (frug_comm_rank(comm) == 0 || fgt_group_is_joined())
         *(link *)shared = mine;
     return FGIO_EXIT_OK;
 }
 
 int fgp_link_measure_team(int workers, double *latency, double *bandwidth) {
     link found = {0};
-    int code = fgt_team_run(workers, measure_worker, &found);
+    int code = fgt_group_run(workers, measure_worker, &found);
     *latency = found.latency;
     *bandwidth = found.bandwidth;
     return code;

@@ -225,11 +225,11 @@ int fgp_plan_simulate(const fgp_args *args, uint64_t params, const fgp_speed *sp
                             (unsigned long long)most);
     supports.params = fgp_arg(args, "grad") ? supports.elements : params;
     c.sizes = 0;
-    fgio_meter *meter = fgio_meter_begin(0, "counting bytes for up to %" PRIu64 " workers", most);
+    fgio_progress *meter = fgio_progress_begin(0, "counting bytes for up to %" PRIu64 " workers", most);
     for (uint32_t p = most < 8 || fgp_arg(args, "grad") ? 2 : 8; p <= most && status == FGIO_EXIT_OK; p *= 2)
         status = fgp_count_bytes(&supports, p, speed->payload, speed->down_two,
                                  &c.tally[c.sizes++ * FGP_COUNTED_ALGORITHMS]);
-    fgio_meter_end(meter);
+    fgio_progress_end(meter);
     if (status == FGIO_EXIT_OK)
         status = print_results(args, &c, source, speed);
     free(supports.bits);

@@ -120,7 +120,7 @@ static int write_chart(void *user, const fgl_panel *panel, const fgl_chart *char
 
 static int save_charts(const fgl_findings *findings, const char *folder, bool png) {
     chart_files g = {folder, png, 0};
-    int status = fgio_folder_make(folder);
+    int status = fgio_directory_make(folder);
     for (size_t i = 0; i < findings->count && status == FGIO_EXIT_OK; i++)
         status = fgl_charts(findings, &findings->panel[i], true, write_chart, &g);
     if (status == FGIO_EXIT_OK)
@@ -181,14 +181,14 @@ static int write_report(const fgp_args *args, int what, const fgl_findings *find
     if (page == NULL || strcmp(page, "-") != 0)
         status = print_tables(findings, what, fgp_arg_given(args, "markdown"));
     fflush(stdout);
-    fgio_meter *meter = fgio_meter_begin(0, "drawing charts");
+    fgio_progress *meter = fgio_progress_begin(0, "drawing charts");
     if (status == FGIO_EXIT_OK && page != NULL)
         status = write_page(findings, page);
     if (status == FGIO_EXIT_OK && svg != NULL)
         status = save_charts(findings, svg, false);
     if (status == FGIO_EXIT_OK && png != NULL)
         status = save_charts(findings, png, true);
-    fgio_meter_end(meter);
+    fgio_progress_end(meter);
     return status;
 }
 
@@ -201,13 +201,13 @@ static int run(const fgp_args *args) {
         return status;
     if (fgp_arg_given(args, "png") && !on_path("rsvg-convert"))
         return fgio_error("report: --png needs rsvg-convert, which is not on PATH (Debian: librsvg2-bin)");
-    fgio_meter *meter = fgio_meter_begin(0, "reading runs");
+    fgio_progress *meter = fgio_progress_begin(0, "reading runs");
     status = read_all(args, &runs);
     if (fgp_arg_given(args, "no-times"))
         fgl_runs_clear_times(&runs);
     if (status == FGIO_EXIT_OK)
         status = fgl_findings_make(&runs, suite, &findings);
-    fgio_meter_end(meter);
+    fgio_progress_end(meter);
     if (status == FGIO_EXIT_OK && findings.count == 0 && suite != NULL)
         status = fgio_error("report: no run of the suite '%s'", suite);
     else if (status == FGIO_EXIT_OK && findings.count == 0 && runs.timings == 0)

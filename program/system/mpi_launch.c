@@ -30,7 +30,7 @@ static long first_number(const char *const *names) {
 }
 
 void fgp_limit_blas_threads(char **argv) {
-    if (fgt_blas_limit() != UINT64_MAX && getenv("OPENBLAS_NUM_THREADS") == NULL &&
+    if (fgt_memory_limit() != UINT64_MAX && getenv("OPENBLAS_NUM_THREADS") == NULL &&
         setenv("OPENBLAS_NUM_THREADS", "1", 1) == 0)
         execv("/proc/self/exe", argv);
 }

@@ -37,7 +37,7 @@ static int check(const fgp_request *request) {
     return FGIO_EXIT_OK;
 }
 
-static int evaluate(const fgp_request *request, fgt_quality *quality, fgt_report *report) {
+static int evaluate(const fgp_request *request, fgt_eval_result *quality, fgt_report *report) {
     static const char *const words[] = {"train", "valid", "test", NULL};
     int split = FGT_SPLITS; /* default: the split of the final evaluation */
     int status = FGIO_EXIT_OK;
@@ -48,7 +48,7 @@ static int evaluate(const fgp_request *request, fgt_quality *quality, fgt_report
 
 static int run(const fgp_args *args) {
     fgp_request request;
-    fgt_quality quality = {0};
+    fgt_eval_result quality = {0};
     fgt_report report = {0};
     int status = fgp_request_open(args, &request);
     if (status == FGIO_EXIT_OK)

@@ -42,7 +42,7 @@ typedef struct sampler {
     fgp_request request;
     fgt_sampling how;
     uint64_t more;
-    fgt_tokens *tokens;
+    fgt_tokenizer *tokens;
     fgt_ids ids;
     int32_t *text; /* the prompt's tokens */
     size_t count;
@@ -73,13 +73,13 @@ static int read_options(const fgp_args *args, sampler *s) {
 /* An empty prompt is the token that begins texts: end of text, or a newline. */
 static int read_prompt(sampler *s) {
     const char *prompt = fgp_arg(&s->request.args, "prompt");
-    int status = fgt_tokens_open(s->request.job.tokens, &s->tokens);
+    int status = fgt_tokenizer_open(s->request.job.tokens, &s->tokens);
     if (status != FGIO_EXIT_OK)
         return status;
-    int32_t end = fgt_tokens_end(s->tokens);
-    s->ids.wide = fgt_tokens_vocab(s->tokens) > 65536;
+    int32_t end = fgt_tokenizer_end(s->tokens);
+    s->ids.wide = fgt_tokenizer_vocab(s->tokens) > 65536;
     if (prompt[0] != '\0')
-        status = fgt_tokens_encode(s->tokens, prompt, strlen(prompt), &s->ids);
+        status = fgt_tokenizer_encode(s->tokens, prompt, strlen(prompt), &s->ids);
     if (status != FGIO_EXIT_OK)
         return status;
     s->count = s->ids.len > 0 ? s->ids.len : 1;
@@ -95,7 +95,7 @@ static int read_prompt(sampler *s) {
 /* The file to load: the given one, or the newest checkpoint of a directory. */
 static int find_weights(const fgt_job *job, char *path, size_t cap) {
     struct stat st;
-    fgt_entry *entry = NULL;
+    fgt_checkpoint_entry *entry = NULL;
     size_t count = 0;
     const char *given = job->weights != NULL ? job->weights : job->resume;
     if (job->weights != NULL || stat(given, &st) != 0 || !S_ISDIR(st.st_mode))
@@ -117,30 +117,30 @@ static int build_graph(sampler *s) {
     size_t length = s->count + (size_t)s->more;
     fgt_data_info info = {.name = "the prompt",
                           .task = FGT_TASK_LANGUAGE,
-                          .vocab = fgt_tokens_vocab(s->tokens),
+                          .vocab = fgt_tokenizer_vocab(s->tokens),
                           .length = length < model->length ? (uint32_t)length : model->length};
-    fgt_build how = {.batch = 1, .threads = (int)job->threads, .keep = FGT_KEEP_NONE};
+    fgt_build_options how = {.batch = 1, .threads = (int)job->threads, .keep = FGT_KEEP_NONE};
     char path[PATH_MAX];
     uint32_t fresh = 0;
-    int status = fgt_blas_begin(job->threads);
+    int status = fgt_blas_init(job->threads);
     if (status == FGIO_EXIT_OK)
         status = find_weights(job, path, sizeof path);
     if (status == FGIO_EXIT_OK)
-        status = fgt_fit_forward(model, &info, &how, job->memory_bytes);
+        status = fgt_memory_check_forward(model, &info, &how, job->memory_bytes);
     if (status == FGIO_EXIT_OK)
-        status = fgt_model_build_as(model, &info, &how, &s->graph);
-    fgio_meter *meter = fgio_meter_begin(0, "loading weights of %s", job->model);
+        status = fgt_model_build_with(model, &info, &how, &s->graph);
+    fgio_progress *meter = fgio_progress_begin(0, "loading weights of %s", job->model);
     if (status == FGIO_EXIT_OK)
         status = fgt_weights_load(path, s->graph, &fresh);
-    fgio_meter_end(meter);
+    fgio_progress_end(meter);
     return status;
 }
 
 static bool write_token(void *ctx, int32_t token) {
     const sampler *s = ctx;
     size_t len = 0;
-    const unsigned char *piece = fgt_tokens_piece(s->tokens, token, &len);
-    return token != fgt_tokens_end(s->tokens) && fwrite(piece, 1, len, stdout) == len && fflush(stdout) == 0;
+    const unsigned char *piece = fgt_tokenizer_piece(s->tokens, token, &len);
+    return token != fgt_tokenizer_end(s->tokens) && fwrite(piece, 1, len, stdout) == len && fflush(stdout) == 0;
 }
 
 static int run(const fgp_args *args) {
@@ -158,7 +158,7 @@ static int run(const fgp_args *args) {
     fgt_graph_destroy(s.graph);
     fgt_ids_free(&s.ids);
     free(s.text);
-    fgt_tokens_close(s.tokens);
+    fgt_tokenizer_close(s.tokens);
     fgp_request_close(&s.request);
     return status;
 }

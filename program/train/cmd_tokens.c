@@ -25,7 +25,7 @@ static const fgp_opt options[] = {
 
 /** A tokenizer of either kind, and the tokens of the text. */
 typedef struct session {
-    fgt_tokens *tokens;    /* bytes, BPE; NULL: */
+    fgt_tokenizer *tokens; /* bytes, BPE; NULL: */
     fgt_wordpiece *pieces; /* WordPiece */
     uint32_t vocab;
     fgt_ids ids;
@@ -34,10 +34,10 @@ typedef struct session {
 static int open_tokenizer(const char *where, session *s) {
     struct stat st;
     int file = strcmp(where, "bytes") != 0 && stat(where, &st) == 0 && !S_ISDIR(st.st_mode);
-    int status = file ? fgt_wordpiece_open(where, &s->pieces) : fgt_tokens_open(where, &s->tokens);
+    int status = file ? fgt_wordpiece_open(where, &s->pieces) : fgt_tokenizer_open(where, &s->tokens);
     if (status != FGIO_EXIT_OK)
         return status;
-    s->vocab = file ? fgt_wordpiece_vocab(s->pieces) : fgt_tokens_vocab(s->tokens);
+    s->vocab = file ? fgt_wordpiece_vocab(s->pieces) : fgt_tokenizer_vocab(s->tokens);
     s->ids.wide = s->vocab > UINT16_MAX + 1;
     return FGIO_EXIT_OK;
 }
@@ -45,7 +45,7 @@ static int open_tokenizer(const char *where, session *s) {
 static int encode(session *s, const unsigned char *text, size_t len) {
     fgt_wordpiece_cache cache = {0};
     if (s->tokens != NULL)
-        return fgt_tokens_encode(s->tokens, text, len, &s->ids);
+        return fgt_tokenizer_encode(s->tokens, text, len, &s->ids);
     int bad = fgt_wordpiece_encode(s->pieces, &cache, text, len, &s->ids);
     fgt_wordpiece_cache_free(&cache);
     return bad ? fgio_error("not enough memory for the tokens of %zu bytes", len) : FGIO_EXIT_OK;
@@ -71,7 +71,7 @@ static int read_text(const fgp_args *args, session *s) {
 static const char *piece_text(const session *s, int32_t id, char *dst, size_t cap) {
     size_t len = 0, used = 0;
     int rest = 0;
-    const unsigned char *piece = s->tokens != NULL ? fgt_tokens_piece(s->tokens, id, &len)
+    const unsigned char *piece = s->tokens != NULL ? fgt_tokenizer_piece(s->tokens, id, &len)
                                                    : fgt_wordpiece_piece(s->pieces, (uint32_t)id, &len, &rest);
     json_t *sound = len == 0 ? NULL : json_stringn((const char *)piece, len); /* NULL: not UTF-8 */
     dst[0] = '\0';
@@ -131,7 +131,7 @@ static int run(const fgp_args *args) {
     else if (status == FGIO_EXIT_OK)
         print_table(&s);
     fgt_ids_free(&s.ids);
-    fgt_tokens_close(s.tokens);
+    fgt_tokenizer_close(s.tokens);
     fgt_wordpiece_destroy(s.pieces);
     return status;
 }

@@ -64,7 +64,7 @@ static int train(const fgp_request *request) {
                                          fgp_arg(args, "tensorboard"), &view);
     if (status != FGIO_EXIT_OK)
         return status;
-    fgt_watch watch = fgp_train_progress_watch(view);
+    fgt_job_callbacks watch = fgp_train_progress_watch(view);
     fgp_interrupt_catch();
     status = fgt_job_train(&request->job, &watch, &report);
     fgp_interrupt_restore();

@@ -33,16 +33,16 @@ struct fgp_train_progress {
     const fgp_request *request;
     const char *metrics_path, *events_path;
     int quiet, terminal;
-    int alone;         /* a single worker, which exchanges nothing */
-    double last;       /* time of the last output */
-    fgio_meter *first; /* progress of the first step, which takes longest */
+    int alone;            /* a single worker, which exchanges nothing */
+    double last;          /* time of the last output */
+    fgio_progress *first; /* progress of the first step, which takes longest */
     fgio_metrics *metrics;
     fgio_tensorboard *events;
     int status;
 };
 
 static void end_first_step(fgp_train_progress *v) {
-    fgio_meter_end(v->first);
+    fgio_progress_end(v->first);
     v->first = NULL;
 }
 
@@ -188,7 +188,7 @@ static void record_step(fgp_train_progress *v, const fgt_progress *p) {
     record(v, "step", p->step, numbers, sizeof numbers / sizeof *numbers);
 }
 
-static void record_quality(fgp_train_progress *v, const fgt_quality *q) {
+static void record_quality(fgp_train_progress *v, const fgt_eval_result *q) {
     const metric numbers[] = {
         {"loss", q->loss}, {"accuracy", q->accuracy}, {"perplexity", q->perplexity}, {"correlation", q->correlation},
         {"f1", q->f1},     {"matthews", q->matthews},
@@ -199,7 +199,7 @@ static void record_quality(fgp_train_progress *v, const fgt_quality *q) {
 /* The number of micro-batches, because it changes the rounding of sums. */
 static void print_accumulate(const fgp_train_progress *v, const fgt_report *r) {
     char take[32], have[32];
-    uint64_t here = (uint64_t)fgt_team_local((int)r->workers);
+    uint64_t here = (uint64_t)fgt_group_local_size((int)r->workers);
     if (r->accumulate_from == FGT_ACCUMULATE_CHOSEN)
         fgio_status_print("--accumulate %" PRIu32 " (chosen: activations would take %s, %s are %s)", r->accumulate,
                           fgio_bytes_text(r->activation_uncut * here, take, sizeof take),
@@ -230,7 +230,7 @@ static void on_begin(void *ctx, const fgt_report *r, uint64_t resumed_at) {
     }
     if (v->metrics_path != NULL && fgio_metrics_open(v->metrics_path, resumed_at, &v->metrics) != FGIO_EXIT_OK)
         close_failed_metrics(v);
-    v->first = fgio_meter_begin(0, "first step");
+    v->first = fgio_progress_begin(0, "first step");
     if (v->events_path != NULL && fgio_tensorboard_open(v->events_path, resumed_at, &v->events) != FGIO_EXIT_OK)
         close_failed_events(v);
 }
@@ -250,7 +250,7 @@ static void step(void *ctx, const fgt_progress *p) {
     }
 }
 
-static void on_quality(void *ctx, const fgt_quality *q) {
+static void on_quality(void *ctx, const fgt_eval_result *q) {
     fgp_train_progress *v = ctx;
     char text[64];
     record_quality(v, q);
@@ -290,7 +290,7 @@ int fgp_train_progress_open(const fgp_request *request, int quiet, const char *m
                             fgp_train_progress **progress) {
     if (quiet)
         fgio_progress_disable();
-    if (metrics != NULL && fgt_team_rank() == 0 && check_writable(metrics) != FGIO_EXIT_OK)
+    if (metrics != NULL && fgt_group_rank() == 0 && check_writable(metrics) != FGIO_EXIT_OK)
         return FGIO_EXIT_FAIL;
     fgp_train_progress *v = calloc(1, sizeof *v);
     if (v == NULL)
@@ -304,11 +304,11 @@ int fgp_train_progress_open(const fgp_request *request, int quiet, const char *m
     return FGIO_EXIT_OK;
 }
 
-fgt_watch fgp_train_progress_watch(fgp_train_progress *progress) {
+fgt_job_callbacks fgp_train_progress_watch(fgp_train_progress *progress) {
     const fgp_args *args = &progress->request->args;
     bool wanted = fgp_args_row(args->command, "metrics-layers", strlen("metrics-layers")) >= 0 &&
                   fgp_arg_given(args, "metrics-layers");
-    return (fgt_watch){
+    return (fgt_job_callbacks){
         .ctx = progress, .begin = on_begin, .step = step, .quality = on_quality, .layers = wanted ? on_layers : NULL};
 }
 

@@ -18,7 +18,7 @@ int fgp_train_progress_open(const fgp_request *request, int quiet, const char *m
                             fgp_train_progress **view);
 
 /** The callbacks for fgt_job_train(). */
-fgt_watch fgp_train_progress_watch(fgp_train_progress *view);
+fgt_job_callbacks fgp_train_progress_watch(fgp_train_progress *view);
 
 /** Clear the bar and close the files. Returns an exit status: whether all metrics were written. */
 int fgp_train_progress_close(fgp_train_progress *view);

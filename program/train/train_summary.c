@@ -21,11 +21,11 @@ const char *fgp_split_name(fgt_split split) {
     return names[split < FGT_SPLITS ? split : FGT_TEST];
 }
 
-int fgp_quality_known(const fgt_quality *quality) {
+int fgp_quality_known(const fgt_eval_result *quality) {
     return isfinite(quality->loss);
 }
 
-const char *fgp_quality_text(const fgt_quality *q, char *dst, size_t cap) {
+const char *fgp_quality_text(const fgt_eval_result *q, char *dst, size_t cap) {
     if (isfinite(q->perplexity))
         snprintf(dst, cap, "perplexity %.2f", q->perplexity);
     else if (isfinite(q->correlation))
@@ -48,7 +48,7 @@ static void label(const char *name) {
 
 static void print_quality(const fgt_report *r) {
     char text[64], asked[32];
-    const fgt_quality *q = &r->quality;
+    const fgt_eval_result *q = &r->quality;
     if (fgp_quality_known(q)) {
         fgp_quality_text(q, text, sizeof text);
         char *number = strchr(text, ' ');
@@ -69,7 +69,7 @@ static void print_quality(const fgt_report *r) {
 
 /* Fine-tuning: the quality before, targets and states. */
 static void print_tuning(const fgp_request *request, const fgt_report *r) {
-    const fgt_tuning *t = &r->tuning;
+    const fgt_finetune_result *t = &r->tuning;
     char text[64], params[32], states[32], bytes[32];
     if (fgp_quality_known(&r->before)) {
         label("before");
@@ -90,7 +90,7 @@ static void print_tuning(const fgp_request *request, const fgt_report *r) {
 }
 
 static void print_tuning_times(const fgt_report *r) {
-    const fgt_tuning *t = &r->tuning;
+    const fgt_finetune_result *t = &r->tuning;
     label("step");
     printf("%.1f ms (median); means: forward %.1f, backward %.1f, project %.1f, recover %.1f, apply %.1f, exchange "
            "%.1f, other %.1f\n",
@@ -206,7 +206,7 @@ void fgp_summary_print(const fgp_request *request, const fgt_report *r) {
     printf("\n");
 }
 
-void fgp_verdict_print(const fgp_request *request, const fgt_quality *q, const fgt_report *r) {
+void fgp_verdict_print(const fgp_request *request, const fgt_eval_result *q, const fgt_report *r) {
     char text[64], asked[32], params[32];
     printf("%s (%s parameters) on %s, %s split, %s answers: %s", request->job.model,
            fgio_count_text(r->params, params, sizeof params), request->job.data, fgp_split_name(q->split),
@@ -230,7 +230,7 @@ static void set_text(json_t *to, const char *name, const char *text) {
     json_object_set_new(to, name, text == NULL || text[0] == '\0' ? json_null() : fgio_json_text(text));
 }
 
-static void set_quality(json_t *to, const fgt_quality *q) {
+static void set_quality(json_t *to, const fgt_eval_result *q) {
     int known = fgp_quality_known(q);
     set_real(to, "accuracy", known ? q->accuracy : NAN);
     set_real(to, "perplexity", known ? q->perplexity : NAN);
@@ -281,7 +281,7 @@ static json_t *times_of(const fgt_report *r) {
 }
 
 static void set_tuning(json_t *to, const fgp_request *request, const fgt_report *r) {
-    const fgt_tuning *t = &r->tuning;
+    const fgt_finetune_result *t = &r->tuning;
     json_t *before = json_object(), *times = json_object_get(to, "time_ms");
     set_quality(before, &r->before);
     json_object_set_new(to, "before", before);
@@ -340,7 +340,7 @@ int fgp_summary_json(const fgp_request *request, const fgt_report *r) {
     return fgio_json_print(all, JSON_INDENT(2), stdout);
 }
 
-int fgp_verdict_json(const fgp_request *request, const fgt_quality *q, const fgt_report *r) {
+int fgp_verdict_json(const fgp_request *request, const fgt_eval_result *q, const fgt_report *r) {
     json_t *all = json_object();
     set_quality(all, q);
     set_real(all, "error", isfinite(q->accuracy) ? 1 - q->accuracy : NAN);

@@ -193,11 +193,11 @@ static void test_norm(void **unused) {
                 for (uint64_t i = 0; i < count; i++)
                     s.grad[i] = sample_value((data_kind)k);
                 copy_to_device(s.gpu_grad, s.grad, count * sizeof(float));
-                frugi_norm_take(w->cpu, begin, count, s.grad);
+                frugi_norm_measure(w->cpu, begin, count, s.grad);
                 assert_int_equal(frug_cuda_norm(w->gpu, begin, count, s.gpu_grad, gpu_norm, NULL), FRUG_OK);
                 copy_from_device(&norm, gpu_norm, sizeof norm);
-                assert_memory_equal(&norm, &w->cpu->norm_here, sizeof norm);
-                frugi_norm_drop(w->cpu);
+                assert_memory_equal(&norm, &w->cpu->range_norm, sizeof norm);
+                frugi_norm_clear(w->cpu);
             }
         assert_int_equal(frug_cuda_norm(w->gpu, 1, s.n, s.gpu_grad, gpu_norm, NULL), FRUG_ERR_ARG);
         teardown_fixture(&s);

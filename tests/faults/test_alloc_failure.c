@@ -160,7 +160,7 @@ static frug_status exchange_once(frug_comm *comm, void *shared) {
     if (frug_comm_rank(comm) == 1)
         fault_arm(e->n);
     if (status == FRUG_OK)
-        status = crew_reducer(e->config, layout, 1, comm, &reducer);
+        status = create_worker_reducer(e->config, layout, 1, comm, &reducer);
     for (uint64_t step = 0; step < 2 && status == FRUG_OK; step++)
         status = frug_reduce_sum(reducer, step, 0, N, mine, 0.5f);
     if (frug_comm_rank(comm) == 1) {
@@ -183,9 +183,9 @@ static void a_rank_without_memory_fails_alone_and_is_reported(void **state) {
     for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
         exchange e = {.config = configs[i], .fired = true};
         for (e.n = 1; e.fired; e.n++) {
-            crew_member member[2];
+            thread_worker member[2];
             uint64_t now = 1;
-            crew(2, exchange_once, &e, 0.1, member);
+            run_workers(2, exchange_once, &e, 0.1, member);
             frug_memory(&now, NULL);
             if (now != 0)
                 fail_msg("%s: allocation %ld of rank 1 failed, and %llu bytes leak", e.config, e.n,

@@ -13,7 +13,7 @@
 #include <math.h>
 
 static void add_lines(fgl_runs *runs, const char *lines) {
-    fgio_why why = {""};
+    fgio_reason why = {""};
     if (fgl_runs_parse(runs, lines, strlen(lines), &why) != 0)
         fail_msg("%s", why.text);
 }
@@ -335,7 +335,7 @@ static void errors_name_the_line(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         fgl_runs runs = {0};
-        fgio_why why = {""};
+        fgio_reason why = {""};
         char text[1024];
         snprintf(text, sizeof text, "%s}\n%s\n", GOOD, bad[i].line);
         assert_int_equal(fgl_runs_parse(&runs, text, strlen(text), &why), -1);
@@ -347,7 +347,7 @@ static void errors_name_the_line(void **state) {
 
 static void an_incomplete_end_is_ignored_and_a_long_list_rejected(void **state) {
     fgl_runs runs = {0};
-    fgio_why why = {""};
+    fgio_reason why = {""};
     fgl_text text = {0};
     (void)state;
     fgl_put(&text, "%s}\n\r\n \t\n%s,\"cur", GOOD, GOOD);
@@ -371,12 +371,12 @@ static void an_incomplete_end_is_ignored_and_a_long_list_rejected(void **state) 
 }
 
 static void one_line_for_files_that_are_not_there(void **state) {
-    overheard said;
+    captured_errors said;
     FILE *null = fopen("/dev/null", "w");
     (void)state;
-    listen_to_errors(&said);
+    capture_errors(&said);
     int code = fgl_report_tables("/nowhere/at/all", NULL, NULL, null);
-    stop_listening(&said);
+    end_capture_errors(&said);
     fclose(null);
     assert_int_equal(code, 1);
     assert_non_null(strstr(said.text, "/nowhere/at/all"));

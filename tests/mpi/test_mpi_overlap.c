@@ -82,7 +82,7 @@ static frug_status train(const char *text, const frug_layout *z, bool sums, bool
     if (status == FRUG_OK)
         status = frug_reducer_create(config, z, NULL, comm, &r);
     for (uint64_t step = 0; step < STEPS && status == FRUG_OK; step++) {
-        float *grad = zoo_gradient(z, 10 * (uint64_t)job_rank() + step + 1);
+        float *grad = make_test_gradient(z, 10 * (uint64_t)job_rank() + step + 1);
         status = reduce_step(r, z, step, grad, sums ? NULL : state, submit, d);
         if (sums)
             memcpy(state + step * n, grad, n * sizeof *grad);
@@ -108,7 +108,7 @@ static void check_completions(const char *config, const frug_layout *z, const co
 static void submitting_changes_no_bit(void **state) {
     (void)state;
     static const char *const configs[] = {"frugrad", "frugrad,reduce=split,residual=f32", "reduce=dense"};
-    frug_layout *z = make_zoo(ROWS);
+    frug_layout *z = make_test_layout(ROWS);
     size_t n = STEPS * frug_layout_elements(z), bytes = n * sizeof(float);
     for (size_t c = 0; c < 3; c++)
         for (int sums = 0; sums < 2; sums++) {

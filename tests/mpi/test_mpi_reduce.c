@@ -15,16 +15,16 @@
 
 static frug_layout *zoo, *other_zoo;
 static size_t elements;
-static float *grad[CREW_MOST][STEPS];
+static float *grad[THREAD_WORKERS_MAX][STEPS];
 
 static int make_data(void **state) {
     (void)state;
-    zoo = make_zoo(ROWS);
-    other_zoo = make_zoo(ROWS + 1);
+    zoo = make_test_layout(ROWS);
+    other_zoo = make_test_layout(ROWS + 1);
     elements = frug_layout_elements(zoo);
     for (int i = 0; i < job_size(); i++)
         for (uint64_t step = 0; step < STEPS; step++)
-            grad[i][step] = zoo_gradient(zoo, 100 * (uint64_t)i + step + 1);
+            grad[i][step] = make_test_gradient(zoo, 100 * (uint64_t)i + step + 1);
     return 0;
 }
 
@@ -62,14 +62,14 @@ static const char *extra_options(const char *algorithm) {
 
 typedef struct task {
     const char *config;
-    float *weights[CREW_MOST];
+    float *weights[THREAD_WORKERS_MAX];
 } task;
 
 static frug_status train(frug_comm *comm, void *shared) {
     task *t = shared;
     int rank = frug_comm_rank(comm);
     frug_reducer *r = NULL;
-    frug_status status = crew_reducer(t->config, zoo, 1, comm, &r);
+    frug_status status = create_worker_reducer(t->config, zoo, 1, comm, &r);
     for (uint64_t step = 0; step < STEPS && status == FRUG_OK; step++)
         status = frug_reduce_apply(r, step, 0, elements, grad[rank][step], 0.1f, 0.01f, t->weights[rank]);
     frug_reducer_destroy(r);
@@ -84,12 +84,12 @@ static void fill_weights(float *weights) {
 /* The same steps with threads of this process as ranks; `weights` gets the result. */
 static frug_status train_by_threads(const char *config, float *weights) {
     task t = {.config = config};
-    crew_member member[CREW_MOST];
+    thread_worker member[THREAD_WORKERS_MAX];
     for (int i = 0; i < job_size(); i++) {
         t.weights[i] = i ? test_malloc(elements * sizeof(float)) : weights;
         fill_weights(t.weights[i]);
     }
-    crew(job_size(), train, &t, 20, member);
+    run_workers(job_size(), train, &t, 20, member);
     for (int i = 1; i < job_size(); i++)
         test_free(t.weights[i]);
     return member[0].status;
@@ -171,8 +171,8 @@ static frug_status run_with_fault(frug_comm *comm, const char *text, fault mine,
     frug_reducer *r = NULL;
     if (mine == STOPPED)
         return FRUG_OK;
-    frug_status status =
-        crew_reducer(mine == OTHER_CONFIG ? "density=0.5" : text, mine == OTHER_LAYOUT ? other_zoo : zoo, 0, comm, &r);
+    frug_status status = create_worker_reducer(mine == OTHER_CONFIG ? "density=0.5" : text,
+                                               mine == OTHER_LAYOUT ? other_zoo : zoo, 0, comm, &r);
     if (status == FRUG_OK)
         status = frug_reduce_add(r, mine == OTHER_STEP ? 7 : 3, 0, elements + (mine == BAD_RANGE),
                                  grad[frug_comm_rank(comm)][0], 1.0f, dst);
@@ -250,7 +250,7 @@ int main(int argc, char **argv) {
     };
     int level = 0; /* the threads of the comparison never call MPI */
     MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &level);
-    int failed = job_size() > CREW_MOST || cmocka_run_group_tests(tests, make_data, free_data);
+    int failed = job_size() > THREAD_WORKERS_MAX || cmocka_run_group_tests(tests, make_data, free_data);
     MPI_Finalize();
     return failed;
 }

@@ -16,7 +16,7 @@
 
 static inline frugi_matrix *matrix(frugi_matrix_kind kind, uint32_t k, uint32_t d, uint64_t seed) {
     frugi_matrix *a = NULL;
-    OK(frugi_matrix_create(&(frugi_matrix_plan){.kind = kind, .k = k, .d = d, .seed = seed, .threads = 1}, &a));
+    OK(frugi_matrix_create(&(frugi_matrix_options){.kind = kind, .k = k, .d = d, .seed = seed, .threads = 1}, &a));
     return a;
 }
 

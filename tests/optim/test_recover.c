@@ -60,7 +60,7 @@ static void add_noise(trial *t, uint32_t from, float size, uint64_t seed) {
         t->p[i] += size * next_bell(&random);
 }
 
-static void run(trial *t, frugi_recover_plan plan) {
+static void run(trial *t, frugi_recover_options plan) {
     frugi_recover *r = NULL;
     plan.s = t->s;
     plan.threads = plan.threads ? plan.threads : 1;
@@ -118,7 +118,7 @@ static void test_fast_equals_naive(void **state) {
         for (size_t i = 0; i < sizeof problem / sizeof problem[0]; i++) {
             frugi_matrix *a = matrix(kind, problem[i].k, problem[i].d, 11 + i);
             trial naive = make_trial(a, problem[i].s, 20, 50 + i), fast = make_trial(a, problem[i].s, 20, 50 + i);
-            frugi_recover_plan plan = {FRUGI_RECOVER_NAIVE, 0, problem[i].atoms, problem[i].reach, 0, 1};
+            frugi_recover_options plan = {FRUGI_RECOVER_NAIVE, 0, problem[i].atoms, problem[i].reach, 0, 1};
             add_noise(&naive, 10, 0.1f, i), add_noise(&fast, 10, 0.1f, i);
             run(&naive, plan);
             plan.method = FRUGI_RECOVER_GRAM;
@@ -141,7 +141,7 @@ static void test_residual_is_orthogonal(void **state) {
             frugi_matrix *a = matrix(kind, 112, 1000, 12);
             trial t = make_trial(a, 16, 12, 21);
             add_noise(&t, 0, 0.2f, 3);
-            run(&t, (frugi_recover_plan){.method = (frugi_recover_method)method, .atoms = 2, .reach = 24});
+            run(&t, (frugi_recover_options){.method = (frugi_recover_method)method, .atoms = 2, .reach = 24});
             float *r = floats(112), *out = floats(frugi_matrix_span(a)), *work = floats(frugi_matrix_span(a));
             for (uint32_t c = 0; c < t.chunks; c++) {
                 double norm = 0;
@@ -168,9 +168,9 @@ static void test_exact_at_fourteen(void **state) {
     BOTH(kind) {
         frugi_matrix *a = matrix(kind, 14 * 16, 1024, 13);
         trial t = make_trial(a, 16, 300, 31);
-        run(&t, (frugi_recover_plan){.method = FRUGI_RECOVER_GRAM});
+        run(&t, (frugi_recover_options){.method = FRUGI_RECOVER_GRAM});
         assert_true(count_recovered(&t) >= 297);
-        run(&t, (frugi_recover_plan){.method = FRUGI_RECOVER_GRAM, .atoms = 4, .reach = 32});
+        run(&t, (frugi_recover_options){.method = FRUGI_RECOVER_GRAM, .atoms = 4, .reach = 32});
         assert_true(count_recovered(&t) >= 297);
         free_trial(&t);
         frugi_matrix_destroy(a);
@@ -186,7 +186,7 @@ static void check_rates(frugi_matrix_kind kind, uint32_t atoms, uint32_t reach) 
     for (size_t i = 0; i < sizeof kappa / sizeof kappa[0]; i++) {
         frugi_matrix *a = matrix(kind, 16 * kappa[i], 1024, 14);
         trial t = make_trial(a, 16, 200, 41);
-        run(&t, (frugi_recover_plan){.method = FRUGI_RECOVER_GRAM, .atoms = atoms, .reach = reach});
+        run(&t, (frugi_recover_options){.method = FRUGI_RECOVER_GRAM, .atoms = atoms, .reach = reach});
         double rate = count_recovered(&t) / 200.0;
         printf(" kappa %u: %.3f (overlap %.3f)%s", kappa[i], rate, overlap(&t), i < 5 ? "," : "\n");
         assert_true(rate >= before - 3 * sqrt(before * (1 - before) / 200) - 0.01);
@@ -213,7 +213,7 @@ static void test_hadamard_recovers_as_well_as_gaussian(void **state) {
         BOTH(kind) {
             frugi_matrix *a = matrix(kind, 12 * kappa, 4096, 15);
             trial t = make_trial(a, 12, 150, 51);
-            run(&t, (frugi_recover_plan){.method = FRUGI_RECOVER_RESIDUAL, .atoms = 4, .reach = 24});
+            run(&t, (frugi_recover_options){.method = FRUGI_RECOVER_RESIDUAL, .atoms = 4, .reach = 24});
             rate[kind] = count_recovered(&t) / 150.0;
             same[kind] = overlap(&t);
             free_trial(&t);
@@ -236,7 +236,7 @@ static void test_batching_and_threads_change_no_bit(void **state) {
             frugi_matrix *a = matrix(kind, 70, 500, 16);
             trial t = make_trial(a, 10, 23, 61), alone = t;
             add_noise(&t, 0, 0.05f, 5);
-            frugi_recover_plan plan = {.method = (frugi_recover_method)method, .atoms = 2, .tolerance = 0.1};
+            frugi_recover_options plan = {.method = (frugi_recover_method)method, .atoms = 2, .tolerance = 0.1};
             run(&t, plan);
             uint32_t index[230], count[23];
             float value[230];
@@ -274,7 +274,7 @@ static void test_results_match_golden_bits(void **state) {
             trial t = make_trial(a, 10, 9, 62);
             uint32_t sum = 0, bits = 0;
             add_noise(&t, 0, 0.05f, 6);
-            run(&t, (frugi_recover_plan){.method = fast ? FRUGI_RECOVER_GRAM : FRUGI_RECOVER_RESIDUAL, .reach = 15});
+            run(&t, (frugi_recover_options){.method = fast ? FRUGI_RECOVER_GRAM : FRUGI_RECOVER_RESIDUAL, .reach = 15});
             for (uint32_t i = 0; i < 90; i++) {
                 memcpy(&bits, t.value + i, sizeof bits);
                 sum = ((sum ^ bits) * 0x9e3779b1u ^ t.index[i]) * 0x85ebca6bu;
@@ -294,8 +294,8 @@ static void test_scale_changes_no_bit(void **state) {
         trial t = make_trial(a, 8, 10, 71), scaled = make_trial(a, 8, 10, 71);
         for (uint32_t i = 0; i < 10 * 112; i++)
             scaled.p[i] = ldexpf(scaled.p[i], exponent);
-        run(&t, (frugi_recover_plan){.method = FRUGI_RECOVER_GRAM});
-        run(&scaled, (frugi_recover_plan){.method = FRUGI_RECOVER_GRAM});
+        run(&t, (frugi_recover_options){.method = FRUGI_RECOVER_GRAM});
+        run(&scaled, (frugi_recover_options){.method = FRUGI_RECOVER_GRAM});
         assert_memory_equal(t.index, scaled.index, 80 * sizeof *t.index);
         for (uint32_t i = 0; i < 80; i++)
             assert_true(ldexpf(t.value[i], exponent) == scaled.value[i]);
@@ -311,7 +311,7 @@ static void test_stops_at_tolerance(void **state) {
         for (int method = FRUGI_RECOVER_NAIVE; method <= FRUGI_RECOVER_RESIDUAL; method++) {
             frugi_matrix *a = matrix(kind, 120, 900, 18);
             trial t = make_trial(a, 5, 4, 81);
-            frugi_recover_plan plan = {.method = (frugi_recover_method)method, .s = 20, .threads = 1};
+            frugi_recover_options plan = {.method = (frugi_recover_method)method, .s = 20, .threads = 1};
             frugi_recover *r = NULL;
             uint32_t index[80], count[4];
             float value[80], work[1024], p[120];
@@ -351,7 +351,7 @@ static void test_spanned_columns_are_rejected(void **state) {
         trial t = make_trial(a, 6, 50, 91);
         float one[8], two[8];
         uint32_t full = 0;
-        run(&t, (frugi_recover_plan){.method = (frugi_recover_method)method, .atoms = 4});
+        run(&t, (frugi_recover_options){.method = (frugi_recover_method)method, .atoms = 4});
         for (uint32_t c = 0; c < t.chunks; c++) {
             full += t.count[c] >= 4;
             for (uint32_t i = 0; i < t.count[c]; i++)
@@ -382,7 +382,7 @@ static void assert_refused_with(frug_status status, const char *why) {
 static void test_invalid_options(void **state) {
     (void)state;
     static const struct {
-        frugi_matrix_plan plan;
+        frugi_matrix_options plan;
         const char *why;
     } matrices[] = {{{FRUGI_MATRIX_GAUSSIAN, 5, 4, 1, 1}, "more than the 4 columns"},
                     {{FRUGI_MATRIX_HADAMARD, 0, 4, 1, 1}, "0 rows"},
@@ -393,7 +393,7 @@ static void test_invalid_options(void **state) {
                     {{FRUGI_MATRIX_GAUSSIAN, 1, 4, 1, 1025}, "1025 threads"},
                     {{(frugi_matrix_kind)7, 1, 4, 1, 1}, "kind 7"}};
     static const struct {
-        frugi_recover_plan plan;
+        frugi_recover_options plan;
         const char *why;
     } plans[] = {{{FRUGI_RECOVER_GRAM, 0, 1, 0, 0, 1}, "s = 0"},
                  {{FRUGI_RECOVER_GRAM, 40, 1, 0, 0, 1}, "not sparse"},
@@ -418,7 +418,7 @@ static void test_invalid_options(void **state) {
     assert_refused_with(frugi_recover_create(NULL, &plans[0].plan, &r), "null");
     frugi_matrix_destroy(a);
     a = matrix(FRUGI_MATRIX_HADAMARD, 10, FRUGI_RECOVER_GRAM_MOST + 1, 1);
-    assert_refused_with(frugi_recover_create(a, &(frugi_recover_plan){FRUGI_RECOVER_GRAM, 3, 1, 0, 0, 1}, &r),
+    assert_refused_with(frugi_recover_create(a, &(frugi_recover_options){FRUGI_RECOVER_GRAM, 3, 1, 0, 0, 1}, &r),
                         "too large");
     assert_null(r);
     frugi_matrix_destroy(a);
@@ -430,7 +430,7 @@ static void test_invalid_inputs(void **state) {
     frugi_recover *r = NULL;
     float p[30] = {1}, value[9] = {7}, work[64], q[10] = {5}, one = 1;
     uint32_t index[9] = {7}, count[3] = {7}, outside = 40;
-    OK(frugi_recover_create(a, &(frugi_recover_plan){FRUGI_RECOVER_GRAM, 3, 1, 0, 0, 2}, &r));
+    OK(frugi_recover_create(a, &(frugi_recover_options){FRUGI_RECOVER_GRAM, 3, 1, 0, 0, 2}, &r));
     assert_true(frugi_recover_bytes(r) >= 40 * 64 * sizeof(float) && frugi_matrix_bytes(a) == 40 * 12 * sizeof(float));
     assert_refused_with(frugi_recover_run(r, p, 0, index, value, count), "zero chunks");
     static const float bad[] = {NAN, INFINITY, -INFINITY};

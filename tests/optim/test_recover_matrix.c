@@ -34,7 +34,7 @@ static void test_matrices_match_golden_bits(void **state) {
                                         {0xe15d9e7bu, 0xb7371998u, 0xeb61c92eu, 0xf60242ecu}};
     BOTH(kind) {
         frugi_matrix *a = matrix(kind, 50, 300, 42), *b = NULL, *other = matrix(kind, 50, 300, 43);
-        OK(frugi_matrix_create(&(frugi_matrix_plan){kind, 50, 300, 42, 2}, &b));
+        OK(frugi_matrix_create(&(frugi_matrix_options){kind, 50, 300, 42, 2}, &b));
         float *x = floats(52), *y = floats(52), *z = floats(52);
         uint32_t sum[4] = {0}, differ = 0;
         for (uint32_t j = 0; j < 300; j++) {

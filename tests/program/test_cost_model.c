@@ -57,7 +57,7 @@ static void bytes_are_those_of_the_formulas(void **state) {
     near(received("tree", 2, 0), 0.3125, 1e-12); /* one swap of frames */
     /* With three workers: one sends its frame, a sum of two and a frame are exchanged, and the sum of all is returned.
      */
-    double two = frugi_sum_bytes(N, 1 - 225.0 / 256) / N, three = frugi_sum_bytes(N, 1 - 3375.0 / 4096) / N;
+    double two = frugi_sum_frame_bytes(N, 1 - 225.0 / 256) / N, three = frugi_sum_frame_bytes(N, 1 - 3375.0 / 4096) / N;
     near(received("tree", 3, 0), (0.3125 + (two + 0.3125) + three) / 3, 1e-12);
 }
 
@@ -74,7 +74,7 @@ static void a_sum_is_never_sent_in_more_than_its_floats(void **state) {
     (void)state;
     double before = 0;
     for (double d = 0; d <= 1; d += 1.0 / 64) {
-        double bytes = frugi_sum_bytes(N, d);
+        double bytes = frugi_sum_frame_bytes(N, d);
         assert_true(bytes >= before && bytes <= 4.0 * N + 144);
         assert_true(bytes >= 4.0 * N * d);
         before = bytes;
@@ -176,20 +176,20 @@ static void the_cheapest_is_what_the_formulas_say(void **state) {
     (void)state;
     static const char *const names[] = {"dense", "gather", "split"};
     frug_scene s = plain(2);
-    assert_int_equal(frugi_cheapest(&s, names, 3), 1); /* as many bytes as split:1, fewer rounds */
+    assert_int_equal(frugi_cheapest_algorithm(&s, names, 3), 1); /* as many bytes as split:1, fewer rounds */
     s = plain(64);
     s.down = 1;
     s.latency = 0; /* the example of auto_algorithm.c */
     near(predict("dense", &s).seconds_wire, 7.9e-3, 0.01);
     near(predict("gather", &s).seconds_wire, 19.7e-3, 0.01);
     near(predict("split", &s).seconds_wire, 0.65e-3, 0.02);
-    assert_int_equal(frugi_cheapest(&s, names, 3), 2);
-    assert_int_equal(frugi_cheapest(&s, names, 2), 0); /* 63 frames are more than two gradients */
-    s.bandwidth = 1e15;                                /* an ideal wire: compression only costs time */
+    assert_int_equal(frugi_cheapest_algorithm(&s, names, 3), 2);
+    assert_int_equal(frugi_cheapest_algorithm(&s, names, 2), 0); /* 63 frames are more than two gradients */
+    s.bandwidth = 1e15;                                          /* an ideal wire: compression only costs time */
     s.compress = 1e-9;
-    assert_int_equal(frugi_cheapest(&s, names, 3), 0);
+    assert_int_equal(frugi_cheapest_algorithm(&s, names, 3), 0);
     s.density = 0; /* an invalid scene */
-    assert_int_equal(frugi_cheapest(&s, names, 3), 3);
+    assert_int_equal(frugi_cheapest_algorithm(&s, names, 3), 3);
 }
 
 static void invalid_scenes_are_rejected(void **state) {

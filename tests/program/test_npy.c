@@ -34,7 +34,7 @@ static npy_file make(int version, const char *header, const void *data, size_t d
 }
 
 /* Parse the first len bytes; the item's data points into *copy, which the caller frees. */
-static int parse_exact(const npy_file *file, size_t len, fgio_item *item, fgio_why *why, unsigned char **copy) {
+static int parse_exact(const npy_file *file, size_t len, fgio_tensor *item, fgio_reason *why, unsigned char **copy) {
     *copy = malloc(len == 0 ? 1 : len);
     assert_non_null(*copy);
     memcpy(*copy, file->bytes, len);
@@ -42,8 +42,8 @@ static int parse_exact(const npy_file *file, size_t len, fgio_item *item, fgio_w
 }
 
 static void assert_refused(const npy_file *file, size_t len, const char *reason) {
-    fgio_item item = {.ndim = 77};
-    fgio_why why = {""};
+    fgio_tensor item = {.ndim = 77};
+    fgio_reason why = {""};
     unsigned char *copy;
     if (parse_exact(file, len, &item, &why, &copy) == 0)
         fail_msg("%zu bytes were accepted; expected: %s", len, reason);
@@ -61,14 +61,14 @@ static void assert_header_refused(const char *header, const char *reason) {
 
 /* Parse a whole file and compare what it converts to. */
 static void assert_floats(const npy_file *file, const float *expected, size_t count) {
-    fgio_item item;
-    fgio_why why = {""};
+    fgio_tensor item;
+    fgio_reason why = {""};
     unsigned char *copy;
     float *got = malloc((count + 1) * sizeof *got);
     if (parse_exact(file, file->len, &item, &why, &copy) != 0)
         fail_msg("refused: %s", why.text);
     assert_int_equal(item.count, count);
-    fgio_item_to_f32(&item, got);
+    fgio_tensor_to_f32(&item, got);
     assert_memory_equal(got, expected, count * sizeof *got);
     free(got);
     free(copy);
@@ -80,8 +80,8 @@ static void written_headers_are_read_back(void **state) {
     for (uint32_t ndim = 0; ndim <= FRUG_MAX_DIMS; ndim++) {
         npy_file file = {{0}, 0};
         unsigned char *copy;
-        fgio_item item;
-        fgio_why why = {""};
+        fgio_tensor item;
+        fgio_reason why = {""};
         size_t header = fgp_npy_header(ndim, shape, file.bytes);
         uint64_t count = 1;
         for (uint32_t d = 0; d < ndim; d++)
@@ -174,12 +174,12 @@ static void every_half_becomes_the_float_of_its_definition(void **state) {
     (void)state;
     for (uint32_t half = 0; half < 0x10000; half++) {
         const unsigned char bytes[2] = {(unsigned char)half, (unsigned char)(half >> 8)};
-        fgio_item item = {.dtype = FGIO_F16, .count = 1, .data = bytes};
+        fgio_tensor item = {.dtype = FGIO_F16, .count = 1, .data = bytes};
         int exponent = (int)(half >> 10 & 31), fraction = (int)(half & 1023);
         double size = exponent == 0 ? ldexp(fraction, -24) : ldexp(1024 + fraction, exponent - 25);
         double expected = copysign(exponent == 31 ? (fraction == 0 ? INFINITY : NAN) : size, half >> 15 ? -1.0 : 1.0);
         float got;
-        fgio_item_to_f32(&item, &got);
+        fgio_tensor_to_f32(&item, &got);
         assert_true(isnan(expected) ? isnan(got) : (double)got == expected);
         assert_int_equal(signbit(got) != 0, half >> 15);
     }

@@ -113,7 +113,7 @@ static void measure(const problem *u, const double *x, float *p) {
 
 /* Workspaces are created on first use. */
 static void recover(problem *u, frugi_recover_method method, uint32_t atoms) {
-    frugi_recover_plan plan = {method, EACH, atoms, 0, 0, 1};
+    frugi_recover_options plan = {method, EACH, atoms, 0, 0, 1};
     if (!u->recover[method])
         OK(frugi_recover_create(u->a, &plan, &u->recover[method]));
     OK(frugi_recover_run(u->recover[method], u->p, CHUNKS, u->index, u->value, u->count));
@@ -323,12 +323,12 @@ typedef struct bad_recording {
 /* A file with these tensors at path, full of zeros; if there is a NaN, it is the last number. */
 static void write_recording(const bad_recording *bad, const char *path) {
     static float numbers[4 * 1024];
-    fgio_item item[4] = {0};
+    fgio_tensor item[4] = {0};
     fgio_bytes header;
-    fgio_why why;
+    fgio_reason why;
     size_t n = 0;
     for (; n < 4 && bad->names[n]; n++) {
-        item[n] = (fgio_item){.name = (char *)(uintptr_t)bad->names[n], .dtype = FGIO_F32, .ndim = 2};
+        item[n] = (fgio_tensor){.name = (char *)(uintptr_t)bad->names[n], .dtype = FGIO_F32, .ndim = 2};
         item[n].shape[0] = item[n].shape[1] = 32;
         item[n].count = 1024;
     }
@@ -355,20 +355,20 @@ static void test_bad_recordings(void **state) {
         {{"0/x", "1/x", "2/x", "3/x"}, "a NaN", {32, 32}},
     };
     for (size_t b = 0; b < sizeof bad / sizeof bad[0]; b++) {
-        char place[PLACE_MAX], path[PLACE_MAX + 8];
+        char place[TEMP_PATH_MAX], path[TEMP_PATH_MAX + 8];
         fgp_recording r;
         float *all = NULL;
-        caught said;
-        place_make(place, "bad");
+        stderr_capture said;
+        temp_dir_create(place, "bad");
         snprintf(path, sizeof path, "%s/x", place);
         write_recording(&bad[b], path);
-        catch_begin(&said);
+        stderr_capture_begin(&said);
         int status = fgp_recording_open(path, &r);
         if (status == FGIO_EXIT_OK)
             status = fgp_recorded_load(&r, &r.stream[0], 4, &all);
         fgp_recording_close(&r);
-        const char *text = catch_end(&said);
-        place_remove(place);
+        const char *text = stderr_capture_end(&said);
+        temp_dir_remove(place);
         assert_null(all);
         if (status != FGIO_EXIT_FAIL || !strstr(text, bad[b].why))
             fail_msg("case %zu: status %d, '%s' without '%s'", b, status, text, bad[b].why);

@@ -37,7 +37,8 @@ static st_file make(const char *header, size_t data_len) {
     return make_with_length(strlen(header), header, strlen(header), data_len);
 }
 
-static int parse_exact(const st_file *file, size_t len, fgio_safetensors *parsed, fgio_why *why, unsigned char **copy) {
+static int parse_exact(const st_file *file, size_t len, fgio_safetensors *parsed, fgio_reason *why,
+                       unsigned char **copy) {
     *copy = malloc(len == 0 ? 1 : len);
     assert_non_null(*copy);
     memcpy(*copy, file->bytes, len);
@@ -46,7 +47,7 @@ static int parse_exact(const st_file *file, size_t len, fgio_safetensors *parsed
 
 static void assert_refused(const st_file *file, size_t len, const char *reason) {
     fgio_safetensors parsed = {NULL, 77, NULL};
-    fgio_why why = {""};
+    fgio_reason why = {""};
     unsigned char *copy;
     if (parse_exact(file, len, &parsed, &why, &copy) == 0)
         fail_msg("%zu bytes were accepted; expected: %s", len, reason);
@@ -68,7 +69,7 @@ static const char two_tensors[] = "{\"__metadata__\":{\"format\":\"pt\"},"
 static void tensors_come_in_the_order_of_their_data(void **state) {
     st_file file = make(two_tensors, 10);
     fgio_safetensors parsed;
-    fgio_why why = {""};
+    fgio_reason why = {""};
     unsigned char *copy;
     (void)state;
     assert_int_equal(parse_exact(&file, file.len, &parsed, &why, &copy), 0);
@@ -92,23 +93,23 @@ static void tensors_come_in_the_order_of_their_data(void **state) {
 static void bf16_becomes_the_float_with_its_upper_half(void **state) {
     const unsigned char bytes[] = {0xc0, 0x3f, 0x80, 0xff, 0x01, 0x80};
     const uint32_t expected[] = {0x3fc00000u, 0xff800000u, 0x80010000u};
-    fgio_item item = {.dtype = FGIO_BF16, .ndim = 1, .shape = {3}, .count = 3, .data = bytes};
+    fgio_tensor item = {.dtype = FGIO_BF16, .ndim = 1, .shape = {3}, .count = 3, .data = bytes};
     float got[3];
     (void)state;
-    fgio_item_to_f32(&item, got);
+    fgio_tensor_to_f32(&item, got);
     assert_memory_equal(got, expected, sizeof got);
 }
 
 static void written_headers_are_read_back(void **state) {
     char first[] = "layer \"0\"\n\xc3\xa9", second[] = "frame", third[] = "empty";
-    fgio_item items[] = {
+    fgio_tensor items[] = {
         {.name = first, .dtype = FGIO_F32, .ndim = 2, .shape = {2, 3}, .count = 6},
         {.name = third, .dtype = FGIO_F32, .ndim = 2, .shape = {0, 5}, .count = 0},
         {.name = second, .dtype = FGIO_U8, .ndim = 1, .shape = {5}, .count = 5},
     };
     fgio_safetensors parsed;
     fgio_bytes header;
-    fgio_why why = {""};
+    fgio_reason why = {""};
     json_t *metadata = json_pack("{s:s}", "key", "value");
     (void)state;
     assert_int_equal(fgio_safetensors_header(items, 3, metadata, &header, &why), 0);
@@ -134,9 +135,9 @@ static void written_headers_are_read_back(void **state) {
 
 static void names_that_are_not_utf8_are_not_written(void **state) {
     char name[] = "\xff";
-    fgio_item item = {.name = name, .dtype = FGIO_F32, .count = 1};
+    fgio_tensor item = {.name = name, .dtype = FGIO_F32, .count = 1};
     fgio_bytes header = {NULL, 77};
-    fgio_why why = {""};
+    fgio_reason why = {""};
     (void)state;
     assert_int_equal(fgio_safetensors_header(&item, 1, NULL, &header, &why), -1);
     assert_int_equal(header.len, 77);
@@ -257,7 +258,7 @@ static void payload_description_is_read_back(void **state) {
     fgp_gradient gradient = {.format = FGP_FORMAT_SAFETENSORS, .metadata = json_pack("{s:s}", "k", "v")};
     fgp_payload payload;
     fgio_bytes header;
-    fgio_why why = {""};
+    fgio_reason why = {""};
     frug_tensor tensor = FRUG_TENSOR_INIT;
     (void)state;
     assert_int_equal(frug_layout_create(&gradient.layout), FRUG_OK);
@@ -286,7 +287,7 @@ static void payload_description_is_read_back(void **state) {
 static void assert_payload_refused(const char *metadata, const char *reason) {
     char header[2048];
     fgp_payload payload = {.frame_len = 77};
-    fgio_why why = {""};
+    fgio_reason why = {""};
     snprintf(header, sizeof header, "{\"__metadata__\":{%s}," ENTRY("frugrad.frame", "U8", "[1]", "[0,1]") "}",
              metadata);
     st_file file = make(header, 1);

@@ -68,7 +68,7 @@ static packed pack(fgio_packing packing, const unsigned char *bytes, size_t len)
 
 /* Unpack from a buffer of the exact size, so that a sanitizer sees any step beyond it. */
 static int unpack(fgio_packing packing, const unsigned char *from, size_t len, uint64_t limit, fgio_bytes *to,
-                  fgio_why *why) {
+                  fgio_reason *why) {
     fgio_bytes exact = {malloc(len == 0 ? 1 : len), len};
     assert_non_null(exact.data);
     memcpy(exact.data, from, len);
@@ -83,7 +83,7 @@ static void decompression_inverts_compression(void **state) {
     for (fgio_packing packing = FGIO_GZIP; packing <= FGIO_XZ; packing++)
         for (size_t len = 0; len <= N; len = len == 0 ? 1 : len == 1 ? 65536 : len == 65536 ? N : N + 1) {
             fgio_bytes to;
-            fgio_why why;
+            fgio_reason why;
             packed p = pack(packing, bytes, len);
             assert_int_equal(unpack(packing, p.bytes, p.len, len, &to, &why), 0); /* the limit is just met */
             assert_int_equal(to.len, len);
@@ -100,7 +100,7 @@ static void several_members_are_one_file(void **state) {
     for (fgio_packing packing = FGIO_GZIP; packing <= FGIO_XZ; packing++) {
         packed a = pack(packing, bytes, 1000), b = pack(packing, bytes + 1000, 2000);
         fgio_bytes to;
-        fgio_why why;
+        fgio_reason why;
         memcpy(a.bytes + a.len, b.bytes, b.len);
         assert_int_equal(unpack(packing, a.bytes, a.len + b.len, N, &to, &why), 0);
         assert_int_equal(to.len, 3000);
@@ -119,7 +119,7 @@ static void cut_files_are_refused_wherever_they_are_cut(void **state) {
         packed p = pack(packing, bytes, 500);
         for (size_t len = 0; len < p.len; len++) {
             fgio_bytes to = {NULL, 77};
-            fgio_why why;
+            fgio_reason why;
             char expected[64];
             assert_int_equal(unpack(packing, p.bytes, len, N, &to, &why), -1);
             snprintf(expected, sizeof expected, "byte %zu: the %s data ends too early", len,
@@ -139,7 +139,7 @@ static void damage_is_detected(void **state) {
     for (fgio_packing packing = FGIO_GZIP; packing <= FGIO_XZ; packing++) {
         packed p = pack(packing, bytes, N);
         fgio_bytes to;
-        fgio_why why;
+        fgio_reason why;
         p.bytes[p.len / 2] ^= 1; /* may well make it longer */
         assert_int_equal(unpack(packing, p.bytes, p.len, 64 * N, &to, &why), -1);
         assert_non_null(strstr(why.text, packing == FGIO_GZIP ? "expected gzip data" : "expected xz data"));
@@ -159,7 +159,7 @@ static void output_beyond_the_limit_is_rejected(void **state) {
         for (uint64_t limit = 0; limit < N; limit = limit * 2 + 1) {
             packed p = pack(packing, zeros, N);
             fgio_bytes to;
-            fgio_why why;
+            fgio_reason why;
             assert_int_equal(unpack(packing, p.bytes, p.len, limit, &to, &why), -1);
             assert_non_null(strstr(why.text, "unpacks to more than"));
             free(p.bytes);
@@ -168,14 +168,14 @@ static void output_beyond_the_limit_is_rejected(void **state) {
 }
 
 static void files_are_found_and_read_by_their_names(void **state) {
-    char place[PLACE_MAX];
+    char place[TEMP_PATH_MAX];
     fgio_bytes to;
-    caught c;
+    stderr_capture c;
     (void)state;
-    place_make(place, "files");
+    temp_dir_create(place, "files");
     packed p = pack_gzip((const unsigned char *)"packed", 6);
-    place_write(place, "a.gz", p.bytes, p.len);
-    place_text(place, "b", "plain");
+    temp_dir_write(place, "a.gz", p.bytes, p.len);
+    temp_dir_write_text(place, "b", "plain");
     char *a = fgio_unpack_find(place, "a"), *b = fgio_unpack_find(place, "b");
     assert_non_null(a);
     assert_non_null(b);
@@ -187,13 +187,13 @@ static void files_are_found_and_read_by_their_names(void **state) {
     assert_int_equal(fgio_unpack_file(b, 5, &to), FGIO_EXIT_OK);
     assert_memory_equal(to.data, "plain", 5);
     fgio_bytes_free(&to);
-    catch_begin(&c);
+    stderr_capture_begin(&c);
     assert_int_equal(fgio_unpack_file(b, 4, &to), FGIO_EXIT_FAIL);
-    assert_non_null(strstr(catch_end(&c), "has 5 bytes, more than the 4"));
+    assert_non_null(strstr(stderr_capture_end(&c), "has 5 bytes, more than the 4"));
     free(a);
     free(b);
     free(p.bytes);
-    place_remove(place);
+    temp_dir_remove(place);
 }
 
 int main(void) {

@@ -21,11 +21,11 @@ typedef struct fixture {
     bool integers;   /* gradients are small integers: sums are exact in any order */
     bool two_ranges; /* exchange the first tensor, then the other ones */
     int damage;      /* this rank receives its long messages with a flipped bit; 0: none */
-    float *grad[CREW_MOST][FIXTURE_STEPS]; /* allocated by the test's thread, as cmocka requires */
-    float *weights[CREW_MOST];
-    float *residual[CREW_MOST];
-    frug_reduce_stats stats[CREW_MOST];
-    crew_member member[CREW_MOST];
+    float *grad[THREAD_WORKERS_MAX][FIXTURE_STEPS]; /* allocated by the test's thread, as cmocka requires */
+    float *weights[THREAD_WORKERS_MAX];
+    float *residual[THREAD_WORKERS_MAX];
+    frug_reduce_stats stats[THREAD_WORKERS_MAX];
+    thread_worker member[THREAD_WORKERS_MAX];
 } fixture;
 
 /* ---- a transport that damages received messages ------------------------------------------ */
@@ -111,7 +111,7 @@ static inline void fixture_run(fixture *f, int size) {
     f->n = frug_layout_elements(f->layout);
     for (int i = 0; i < size; i++) {
         for (uint64_t step = 0; step < FIXTURE_STEPS && !f->grad[i][step]; step++) {
-            f->grad[i][step] = zoo_gradient(f->layout, 100 * (uint64_t)i + step + 1);
+            f->grad[i][step] = make_test_gradient(f->layout, 100 * (uint64_t)i + step + 1);
             for (size_t e = 0; f->integers && e < f->n; e++)
                 f->grad[i][step][e] = roundf(f->grad[i][step][e] * 100);
         }
@@ -120,7 +120,7 @@ static inline void fixture_run(fixture *f, int size) {
         for (size_t e = 0; f->apply && e < f->n; e++)
             f->weights[i][e] = 1;
     }
-    crew(size, fixture_work, f, 20, f->member);
+    run_workers(size, fixture_work, f, 20, f->member);
 }
 
 /** Run; all ranks must succeed and get the same bits. */
@@ -214,8 +214,8 @@ static inline frug_status worked_example_work(frug_comm *comm, void *shared) {
 }
 
 static inline void worked_example_check(const worked_example *l, int size, const float *want) {
-    crew_member member[CREW_MOST];
-    crew(size, worked_example_work, (void *)(uintptr_t)l, 20, member);
+    thread_worker member[THREAD_WORKERS_MAX];
+    run_workers(size, worked_example_work, (void *)(uintptr_t)l, 20, member);
     for (int i = 0; i < size; i++) {
         if (member[i].status != FRUG_OK)
             fail_msg("rank %d: %s", i, member[i].error);

@@ -24,11 +24,11 @@ typedef struct server_fixture {
     size_t n;
     int servers, workers;
     fault fault;
-    float *grad[CREW_MOST][STEPS];
-    float *weights[CREW_MOST];                     /* one per rank */
-    float *residual[CREW_MOST];                    /* one per worker */
-    atomic_uint_least64_t pushes_begun[CREW_MOST]; /* by each worker */
-    atomic_int lead;                               /* most steps that a worker was ahead of another */
+    float *grad[THREAD_WORKERS_MAX][STEPS];
+    float *weights[THREAD_WORKERS_MAX];                     /* one per rank */
+    float *residual[THREAD_WORKERS_MAX];                    /* one per worker */
+    atomic_uint_least64_t pushes_begun[THREAD_WORKERS_MAX]; /* by each worker */
+    atomic_int lead;                                        /* most steps that a worker was ahead of another */
     atomic_bool staleness_exceeded;
     uint64_t staleness;
     pthread_barrier_t *all_pushed; /* or NULL */
@@ -137,10 +137,10 @@ static inline server_fixture create_fixture(const char *config, const frug_layou
     t.servers = servers;
     t.workers = workers;
     for (int i = 0; i < servers + workers; i++)
-        t.weights[i] = i < servers ? zoo_gradient(layout, 999) : test_calloc(t.n + 1, sizeof(float));
+        t.weights[i] = i < servers ? make_test_gradient(layout, 999) : test_calloc(t.n + 1, sizeof(float));
     for (int i = 0; i < workers; i++)
         for (uint64_t step = 0; step < STEPS; step++)
-            t.grad[i][step] = zoo_gradient(layout, 100 * (uint64_t)i + step + 1);
+            t.grad[i][step] = make_test_gradient(layout, 100 * (uint64_t)i + step + 1);
     return t;
 }
 
@@ -156,8 +156,8 @@ static inline void free_fixture(server_fixture *t) {
 }
 
 /** Run all ranks; all but `except` must succeed. */
-static inline void run_fixture(server_fixture *t, double deadline, int except, crew_member *member) {
-    crew(t->servers + t->workers, run_rank, t, deadline, member);
+static inline void run_fixture(server_fixture *t, double deadline, int except, thread_worker *member) {
+    run_workers(t->servers + t->workers, run_rank, t, deadline, member);
     for (int i = 0; i < t->servers + t->workers; i++)
         if (member[i].status != FRUG_OK && i != except)
             fail_msg("%s, %d servers, %d workers, rank %d: %s", t->config, t->servers, t->workers, i, member[i].error);

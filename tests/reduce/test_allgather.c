@@ -40,10 +40,10 @@ typedef struct task {
     const frug_layout *layout;
     size_t n;
     uint64_t first_step;
-    double sensitivity[CREW_MOST]; /* layers=sensitivity: of tensor 0 */
-    float *grad[CREW_MOST];
-    float *weights[CREW_MOST];
-    float *residual[CREW_MOST];
+    double sensitivity[THREAD_WORKERS_MAX]; /* layers=sensitivity: of tensor 0 */
+    float *grad[THREAD_WORKERS_MAX];
+    float *weights[THREAD_WORKERS_MAX];
+    float *residual[THREAD_WORKERS_MAX];
 } task;
 
 static void start_task(task *t, int size) {
@@ -72,7 +72,7 @@ static frug_status train(frug_comm *comm, void *shared) {
     task *t = shared;
     int rank = frug_comm_rank(comm);
     frug_reducer *r = NULL;
-    frug_status status = crew_reducer(t->config, t->layout, 1, comm, &r);
+    frug_status status = create_worker_reducer(t->config, t->layout, 1, comm, &r);
     if (status == FRUG_OK && t->sensitivity[rank] > 0)
         status = frug_compressor_tell(frug_reducer_compressor(r), FRUG_SIGNAL_SENSITIVITY, 0, &t->sensitivity[rank], 1);
     for (uint64_t s = 0; s < STEPS && status == FRUG_OK; s++)
@@ -85,10 +85,10 @@ static frug_status train(frug_comm *comm, void *shared) {
 
 /* The reference: one frame per rank, all passed to frug_apply(). */
 static void check_against_frug_apply(const task *t, int size) {
-    frug_compressor *c[CREW_MOST];
-    unsigned char *frame[CREW_MOST];
-    const void *frames[CREW_MOST];
-    size_t len[CREW_MOST];
+    frug_compressor *c[THREAD_WORKERS_MAX];
+    unsigned char *frame[THREAD_WORKERS_MAX];
+    const void *frames[THREAD_WORKERS_MAX];
+    size_t len[THREAD_WORKERS_MAX];
     float *weights = test_malloc(t->n * sizeof(float)), *residual = test_malloc(t->n * sizeof(float));
     for (size_t e = 0; e < t->n; e++)
         weights[e] = (float)(e % 97) * 0.01f;
@@ -118,9 +118,9 @@ static void check_against_frug_apply(const task *t, int size) {
 }
 
 static void run_and_compare(task t, int size) {
-    crew_member member[CREW_MOST];
+    thread_worker member[THREAD_WORKERS_MAX];
     start_task(&t, size);
-    crew(size, train, &t, 20, member);
+    run_workers(size, train, &t, 20, member);
     for (int i = 0; i < size; i++)
         if (member[i].status != FRUG_OK)
             fail_msg("%s, rank %d of %d: %s", t.config, i, size, member[i].error);
@@ -211,7 +211,7 @@ static frug_status run_with_fault(frug_comm *comm, void *shared) {
     return train(comm, &m->task);
 }
 
-static void check_errors(const fault_case *m, const crew_member *member, int size) {
+static void check_errors(const fault_case *m, const thread_worker *member, int size) {
     for (int i = 0; i < size; i++) {
         frug_status expected = m->fault == BROKEN ? FRUG_ERR_COMM : i == 1 ? FRUG_ERR_CHECKSUM : FRUG_ERR_REMOTE;
         if (member[i].status != expected)
@@ -241,9 +241,9 @@ static void an_error_in_a_chunk_is_an_error_on_all_ranks(void **state) {
     frug_layout *layout = make_layout(LARGE);
     for (size_t i = 0; i < COUNT(cases); i++) {
         fault_case m = {{.config = "frugrad", .layout = layout}, cases[i].fault, cases[i].nth};
-        crew_member member[CREW_MOST];
+        thread_worker member[THREAD_WORKERS_MAX];
         start_task(&m.task, 3);
-        crew(3, run_with_fault, &m, m.fault == BROKEN ? 0.5 : 20, member);
+        run_workers(3, run_with_fault, &m, m.fault == BROKEN ? 0.5 : 20, member);
         check_errors(&m, member, 3);
         if (m.fault == DAMAGED)
             check_untouched(&m, (m.nth - 1) / 2); /* two frames a chunk */

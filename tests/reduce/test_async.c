@@ -26,9 +26,9 @@ typedef struct task {
     mode mode;
     int invalid_range; /* of one bucket of rank 1 */
     int one_thread;    /* the transport may only be called from the thread that created it */
-    float *grad[CREW_MOST][STEPS];
-    float *weights[CREW_MOST];
-    completions completions[CREW_MOST];
+    float *grad[THREAD_WORKERS_MAX][STEPS];
+    float *weights[THREAD_WORKERS_MAX];
+    completions completions[THREAD_WORKERS_MAX];
 } task;
 
 static void record_completion(void *ctx, const frug_bucket *b, frug_status status) {
@@ -94,7 +94,7 @@ static frug_status train(frug_comm *comm, void *shared) {
     task *t = shared;
     frug_reducer *r = NULL;
     comm->transport.any_thread = !t->one_thread;
-    frug_status status = crew_reducer(t->config, t->layout, 0, comm, &r);
+    frug_status status = create_worker_reducer(t->config, t->layout, 0, comm, &r);
     for (uint64_t step = 0; step < STEPS && status == FRUG_OK; step++)
         status = reduce_step(r, t, frug_comm_rank(comm), step);
     if (status == FRUG_OK)
@@ -103,14 +103,14 @@ static frug_status train(frug_comm *comm, void *shared) {
     return status;
 }
 
-static void run(task *t, int size, crew_member *member) {
+static void run(task *t, int size, thread_worker *member) {
     for (int i = 0; i < size; i++) {
         for (uint64_t s = 0; s < STEPS; s++)
-            t->grad[i][s] = zoo_gradient(t->layout, 10 * (uint64_t)i + s + 1);
+            t->grad[i][s] = make_test_gradient(t->layout, 10 * (uint64_t)i + s + 1);
         t->weights[i] = bell_array(t->n, 5);
         t->completions[i].count = 0;
     }
-    crew(size, train, t, 20, member);
+    run_workers(size, train, t, 20, member);
 }
 
 static void free_task(task *t, int size) {
@@ -140,11 +140,11 @@ static void compare(const task *sync, const task *async, int size) {
 static void handing_over_changes_no_bit(void **state) {
     (void)state;
     static const char *const configs[] = {"frugrad,min_size=1,residual=f32", "reduce=dense"};
-    frug_layout *z = make_zoo(60);
+    frug_layout *z = make_test_layout(60);
     for (int k = 0; k < 16 * 2; k++) {
         int size = k / 2 % 4 + 1, sums = k / 8 % 2;
         task sync = {.layout = z, .config = configs[k % 2], .n = frug_layout_elements(z)}, async = sync;
-        crew_member member[CREW_MOST];
+        thread_worker member[THREAD_WORKERS_MAX];
         sync.mode = sums ? SYNC_SUM : SYNC_APPLY;
         async.mode = sums ? ASYNC_SUM : ASYNC_APPLY;
         async.one_thread = k / 16;
@@ -163,7 +163,7 @@ static void handing_over_changes_no_bit(void **state) {
 
 static void an_error_is_returned_by_finish_on_every_rank(void **state) {
     (void)state;
-    frug_layout *z = make_zoo(60);
+    frug_layout *z = make_test_layout(60);
     for (int one_thread = 0; one_thread < 2; one_thread++) {
         task t = {.layout = z,
                   .config = "frugrad,min_size=1",
@@ -171,7 +171,7 @@ static void an_error_is_returned_by_finish_on_every_rank(void **state) {
                   .mode = ASYNC_APPLY,
                   .invalid_range = 1};
         size_t all = frug_layout_count(z), good = all - 4;
-        crew_member member[CREW_MOST];
+        thread_worker member[THREAD_WORKERS_MAX];
         t.one_thread = one_thread;
         run(&t, 3, member);
         for (int i = 0; i < 3; i++) {

@@ -13,16 +13,16 @@ typedef struct task {
     const char *config;
     const frug_layout *layout;
     size_t n;
-    float *grad, *sum[CREW_MOST];
-    char algorithm[CREW_MOST][16];
-    frug_reduce_stats stats[CREW_MOST];
+    float *grad, *sum[THREAD_WORKERS_MAX];
+    char algorithm[THREAD_WORKERS_MAX][16];
+    frug_reduce_stats stats[THREAD_WORKERS_MAX];
 } task;
 
 static frug_status run_rank(frug_comm *comm, void *shared) {
     task *t = shared;
     int rank = frug_comm_rank(comm);
     frug_reducer *r = NULL;
-    frug_status status = crew_reducer(t->config, t->layout, 1, comm, &r);
+    frug_status status = create_worker_reducer(t->config, t->layout, 1, comm, &r);
     if (status == FRUG_OK) {
         snprintf(t->algorithm[rank], sizeof t->algorithm[rank], "%s", frug_reducer_algorithm(r));
         status = frug_reduce_add(r, 0, 0, t->n, t->grad, 1.0f, t->sum[rank]);
@@ -35,10 +35,10 @@ static frug_status run_rank(frug_comm *comm, void *shared) {
 }
 
 static void run_task(task *t, int size) {
-    crew_member member[CREW_MOST];
+    thread_worker member[THREAD_WORKERS_MAX];
     for (int i = 0; i < size; i++)
         t->sum[i] = test_calloc(t->n, sizeof(float));
-    crew(size, run_rank, t, 30, member);
+    run_workers(size, run_rank, t, 30, member);
     for (int i = 0; i < size; i++)
         if (member[i].status != FRUG_OK)
             fail_msg("%s, rank %d of %d: %s", t->config, i, size, member[i].error);
@@ -76,8 +76,8 @@ static void all_workers_choose_alike_and_add_the_same_bits(void **state) {
 static void every_preset_can_be_measured(void **state) {
     (void)state;
     const frug_preset *preset;
-    frug_layout *z = make_zoo(40);
-    task t = {.layout = z, .n = frug_layout_elements(z), .grad = zoo_gradient(z, 1)};
+    frug_layout *z = make_test_layout(40);
+    task t = {.layout = z, .n = frug_layout_elements(z), .grad = make_test_gradient(z, 1)};
     for (size_t i = 0; (preset = frug_preset_at(i)); i++) {
         char config[128];
         snprintf(config, sizeof config, "%s,reduce=auto", preset->name);

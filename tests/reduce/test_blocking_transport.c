@@ -57,7 +57,7 @@ static frug_status reduce_twice(frug_comm *threads, void *shared) {
         comm = own;
     }
     if (status == FRUG_OK)
-        status = crew_reducer(t->config, t->layout, 1, comm, &r);
+        status = create_worker_reducer(t->config, t->layout, 1, comm, &r);
     for (uint64_t step = 0; step < 2 && status == FRUG_OK; step++)
         status = frug_reduce_sum(r, step, 0, ELEMENTS, t->grad[rank], 0.25f);
     if (status == FRUG_OK)
@@ -68,12 +68,12 @@ static frug_status reduce_twice(frug_comm *threads, void *shared) {
 }
 
 static void run_task(task *t) {
-    crew_member member[CREW_MOST];
+    thread_worker member[THREAD_WORKERS_MAX];
     for (int i = 0; i < RANKS; i++) {
-        t->grad[i] = zoo_gradient(t->layout, (uint64_t)i + 1);
+        t->grad[i] = make_test_gradient(t->layout, (uint64_t)i + 1);
         t->left[i] = test_calloc(ELEMENTS, sizeof(float));
     }
-    crew(RANKS, reduce_twice, t, 20, member);
+    run_workers(RANKS, reduce_twice, t, 20, member);
     for (int i = 0; i < RANKS; i++)
         if (member[i].status != FRUG_OK)
             fail_msg("%s, rank %d: %s", t->config, i, member[i].error);
@@ -131,7 +131,7 @@ static frug_status fail_in_second(frug_comm *comm, void *shared) {
     size_t n = frug_layout_elements(f->layout);
     float *grad = calloc(n, sizeof(float));
     frug_reducer *r = NULL;
-    frug_status status = crew_reducer(f->config, f->layout, 1, comm, &r);
+    frug_status status = create_worker_reducer(f->config, f->layout, 1, comm, &r);
     if (status == FRUG_OK)
         status = frug_reduce_sum(r, 0, 0, n, grad, 1.0f);
     if (status == FRUG_OK && fails && f->told)
@@ -145,12 +145,12 @@ static frug_status fail_in_second(frug_comm *comm, void *shared) {
 
 static void all_get_the_text_of_the_worker_that_failed(void **state) {
     (void)state;
-    frug_layout *layout = make_zoo(40);
+    frug_layout *layout = make_test_layout(40);
     for (size_t c = 0; c < COUNT(configs); c++)
         for (int told = 0; told < 2; told++) {
             failure f = {.config = configs[c], .layout = layout, .told = told};
-            crew_member member[CREW_MOST];
-            crew(RANKS, fail_in_second, &f, 20, member);
+            thread_worker member[THREAD_WORKERS_MAX];
+            run_workers(RANKS, fail_in_second, &f, 20, member);
             for (int i = 0; i < RANKS; i++) {
                 assert_int_equal(member[i].status, i == 1 ? FRUG_ERR_ARG : FRUG_ERR_REMOTE);
                 assert_non_null(strstr(member[i].error, told ? "the GPU is on fire" : "no gradient"));

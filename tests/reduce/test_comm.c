@@ -44,8 +44,8 @@ static frug_status exchange_in_ring(frug_comm *comm, void *shared) {
 static void messages_arrive_whole_and_in_order(void **state) {
     (void)state;
     for (int size = 2; size <= 4; size += 2) { /* even sizes: of two partners one sends first */
-        crew_member member[CREW_MOST];
-        crew(size, exchange_in_ring, NULL, 20, member);
+        thread_worker member[THREAD_WORKERS_MAX];
+        run_workers(size, exchange_in_ring, NULL, 20, member);
         for (int i = 0; i < size; i++)
             assert_int_equal(member[i].status, FRUG_OK);
     }
@@ -54,7 +54,7 @@ static void messages_arrive_whole_and_in_order(void **state) {
 static frug_status gather_rounds(frug_comm *comm, void *shared) {
     (void)shared;
     int rank = frug_comm_rank(comm), size = frug_comm_size(comm);
-    double mine[3], all[3 * CREW_MOST];
+    double mine[3], all[3 * THREAD_WORKERS_MAX];
     for (int round = 0; round < 20; round++) {
         for (int k = 0; k < 3; k++)
             mine[k] = 100 * round + 10 * rank + k;
@@ -74,8 +74,8 @@ static frug_status gather_rounds(frug_comm *comm, void *shared) {
 static void gathers_are_in_rank_order(void **state) {
     (void)state;
     for (int size = 1; size <= 5; size++) {
-        crew_member member[CREW_MOST];
-        crew(size, gather_rounds, NULL, 20, member);
+        thread_worker member[THREAD_WORKERS_MAX];
+        run_workers(size, gather_rounds, NULL, 20, member);
         for (int i = 0; i < size; i++)
             assert_int_equal(member[i].status, FRUG_OK);
     }
@@ -122,11 +122,11 @@ static frug_status gather_and_exchange(frug_comm *comm, void *shared) {
  * by CTest's timeout. */
 static void many_ranks_gather_and_exchange(void **state) {
     (void)state;
-    crew_member *member = test_calloc(MANY, sizeof *member);
+    thread_worker *member = test_calloc(MANY, sizeof *member);
     frug_comm *comm[MANY];
     OK(frug_comm_threads(MANY, comm));
     for (int i = 0; i < MANY; i++) {
-        member[i] = (crew_member){.comm = comm[i], .work = gather_and_exchange};
+        member[i] = (thread_worker){.comm = comm[i], .work = gather_and_exchange};
         assert_int_equal(pthread_create(&member[i].thread, NULL, crew_run, &member[i]), 0);
     }
     for (int i = 0; i < MANY; i++)
@@ -142,7 +142,7 @@ static void many_ranks_gather_and_exchange(void **state) {
 /* ---- a missing rank ---- */
 
 static frug_status all_but_rank_2(frug_comm *comm, void *shared) {
-    int mine = 0, all[CREW_MOST];
+    int mine = 0, all[THREAD_WORKERS_MAX];
     (void)shared;
     return frug_comm_rank(comm) == 2 ? FRUG_OK : frug_comm_gather(comm, &mine, sizeof mine, all);
 }
@@ -150,10 +150,10 @@ static frug_status all_but_rank_2(frug_comm *comm, void *shared) {
 /* All time out at the same time: a rank that times out does not restart the deadline of the others. */
 static void a_missing_rank_is_named(void **state) {
     (void)state;
-    crew_member member[CREW_MOST];
+    thread_worker member[THREAD_WORKERS_MAX];
     struct timespec begin, end;
     clock_gettime(CLOCK_MONOTONIC, &begin);
-    crew(5, all_but_rank_2, NULL, 1, member);
+    run_workers(5, all_but_rank_2, NULL, 1, member);
     clock_gettime(CLOCK_MONOTONIC, &end);
     assert_true(end.tv_sec - begin.tv_sec <= 3); /* one after the other it would be four */
     for (int i = 0; i < 5; i++) {
@@ -166,15 +166,15 @@ static void a_missing_rank_is_named(void **state) {
 }
 
 static frug_status gather_different_lengths(frug_comm *comm, void *shared) {
-    char mine[8] = "", all[8 * CREW_MOST];
+    char mine[8] = "", all[8 * THREAD_WORKERS_MAX];
     (void)shared;
     return frug_comm_gather(comm, mine, frug_comm_rank(comm) == 1 ? 8 : 4, all);
 }
 
 static void gathers_of_different_lengths_fail(void **state) {
     (void)state;
-    crew_member member[CREW_MOST];
-    crew(3, gather_different_lengths, NULL, 20, member);
+    thread_worker member[THREAD_WORKERS_MAX];
+    run_workers(3, gather_different_lengths, NULL, 20, member);
     for (int i = 0; i < 3; i++)
         assert_int_equal(member[i].status, FRUG_ERR_COMM);
 }

@@ -14,7 +14,7 @@ static void all_workers_get_the_same_bits_and_nothing_is_lost(void **state) {
         "feedback=plain,residual=f32,rule=random,unit=row,segment=tensor,dense_every=3",
         "feedback=plain,residual=f32,segment=all,block=64,density=0.002",
     };
-    frug_layout *z = make_zoo(40);
+    frug_layout *z = make_test_layout(40);
     for (size_t c = 0; c < COUNT(configs); c++)
         for (size_t s = 0; s < COUNT(sizes); s++) {
             char text[160];
@@ -35,14 +35,14 @@ static void a_follower_keeps_what_a_chooser_keeps(void **state) {
     static const char *const configs[] = {"feedback=merged,residual=f32", "feedback=dgc,residual=int8",
                                           "feedback=ef21,residual=bf16,segment=tensor,clip=3",
                                           "feedback=dgc,mask=off,residual=f32,unit=run:8,segment=tensor"};
-    frug_layout *z = make_zoo(40);
+    frug_layout *z = make_test_layout(40);
     for (size_t c = 0; c < COUNT(configs); c++) {
         char text[160];
         snprintf(text, sizeof text, "reduce=shared,value=f32,%s", configs[c]);
         fixture f = {.config = text, .layout = z};
         for (int i = 0; i < 3; i++)
             for (uint64_t step = 0; step < FIXTURE_STEPS; step++) {
-                f.grad[i][step] = zoo_gradient(z, step + 1);
+                f.grad[i][step] = make_test_gradient(z, step + 1);
                 if (step == 1)
                     f.grad[i][step][3000] = NAN; /* a skipped block in the first compressed tensor */
             }
@@ -56,7 +56,7 @@ static void a_follower_keeps_what_a_chooser_keeps(void **state) {
 
 static void density_one_is_a_dense_sum(void **state) {
     (void)state;
-    frug_layout *z = make_zoo(40);
+    frug_layout *z = make_test_layout(40);
     fixture a = {.config = "reduce=dense", .layout = z, .integers = true, .apply = true},
             b = {.config = "reduce=shared,value=f32,density=1", .layout = z, .integers = true, .apply = true};
     fixture_run_ok(&a, 3);
@@ -80,7 +80,7 @@ static uint64_t most_bytes_sent(const char *config, const frug_layout *z, int si
 /* 2 (P - 1) / P floats per index and step; and, unless drawn, a byte per index to up to log2 P other ranks. */
 static void bytes_are_those_of_the_formula(void **state) {
     (void)state;
-    frug_layout *z = make_zoo(40);
+    frug_layout *z = make_test_layout(40);
     uint64_t n = frug_layout_elements(z);
     uint64_t drawn = most_bytes_sent("reduce=shared,value=f32,vectors=sparse,min_size=0,rule=random,segment=tensor,"
                                      "density=0.125",
@@ -94,7 +94,7 @@ static void bytes_are_those_of_the_formula(void **state) {
 
 static void a_damaged_message_is_an_error_on_all_ranks(void **state) {
     (void)state;
-    frug_layout *z = make_zoo(40);
+    frug_layout *z = make_test_layout(40);
     for (int rank = 1; rank < 5; rank += 3) {
         fixture f = {.config = "reduce=shared,value=f32", .layout = z};
         fixture_check_damage(&f, 5, rank);
@@ -105,13 +105,13 @@ static void a_damaged_message_is_an_error_on_all_ranks(void **state) {
 /* 20 000 mutated messages (seed 5) are refused, or decode to ascending indices inside the range. */
 static void malformed_indices_are_refused_or_in_order(void **state) {
     (void)state;
-    frug_layout *z = make_zoo(40);
+    frug_layout *z = make_test_layout(40);
     frug_compressor *c = make_compressor("", z, NULL);
     uint64_t n = frug_layout_elements(z), count = 0, seed = 5;
     uint32_t *index = test_malloc(n * sizeof *index), *decoded = test_malloc(n * sizeof *decoded);
     unsigned char *bytes = test_malloc(frugi_gaps_bound(c, n)), *mutated = test_malloc(frugi_gaps_bound(c, n));
     for (uint64_t i = 0; i < n; i++)
-        if (c->piece[frugi_piece_at(c, i)].dense || i % 700 == 0)
+        if (c->view[frugi_view_at(c, i)].dense || i % 700 == 0)
             index[count++] = (uint32_t)i;
     size_t len = frugi_gaps_encode(c, 0, n, index, count, bytes);
     assert_true(len <= frugi_gaps_bound(c, n));

@@ -103,10 +103,10 @@ typedef struct task {
     const frug_layout *layout;
     size_t n;
     uint64_t steps;
-    float *x[CREW_MOST];
+    float *x[THREAD_WORKERS_MAX];
     const float *start;
     fault fault; /* of rank 1, at step 3 */
-    uint64_t bytes[CREW_MOST];
+    uint64_t bytes[THREAD_WORKERS_MAX];
 } task;
 
 static frug_status create_gossip(frug_comm *comm, const task *t, bool faulty, frug_gossip **g) {
@@ -153,8 +153,8 @@ static task make_task(const char *config, const frug_layout *layout, int size, u
 }
 
 static void run_task(task *t, int size) {
-    crew_member member[CREW_MOST];
-    crew(size, run_gossip, t, 20, member);
+    thread_worker member[THREAD_WORKERS_MAX];
+    run_workers(size, run_gossip, t, 20, member);
     for (int i = 0; i < size; i++)
         if (member[i].status != FRUG_OK)
             fail_msg("%s, rank %d of %d: %s", t->config, i, size, member[i].error);
@@ -189,7 +189,7 @@ static void mixing_leaves_the_mean_as_it_is(void **state) {
     static const char *const configs[] = {"density=0.1,value=f32", "segment=tensor,density=0.05,topology=random:4:7",
                                           "value=int8,topology=torus", "density=1,value=qsgd,gamma=0.5"};
     static const int sizes[] = {1, 2, 3, 5, 8};
-    frug_layout *z = make_zoo(4);
+    frug_layout *z = make_test_layout(4);
     for (size_t c = 0; c < COUNT(configs); c++)
         for (size_t s = 0; s < COUNT(sizes); s++) {
             task t = make_task(configs[c], z, sizes[s], 20);
@@ -212,7 +212,7 @@ static void mixing_leaves_the_mean_as_it_is(void **state) {
 static void everything_sent_equals_plain_mixing(void **state) {
     (void)state;
     static const int sizes[] = {2, 3, 5, 8};
-    frug_layout *z = make_zoo(4);
+    frug_layout *z = make_test_layout(4);
     for (size_t k = 0; k < COUNT(topologies); k++)
         for (size_t s = 0; s < COUNT(sizes); s++) {
             char config[96];
@@ -264,7 +264,7 @@ static void workers_draw_together_geometrically(void **state) {
 
 static void gossip_is_deterministic_and_averages_when_asked(void **state) {
     (void)state;
-    frug_layout *z = make_zoo(4);
+    frug_layout *z = make_test_layout(4);
     task a = make_task("average_every=4", z, 5, 11), b = make_task("average_every=4", z, 5, 11);
     run_task(&a, 5);
     run_task(&b, 5);
@@ -289,7 +289,7 @@ static void gossip_is_deterministic_and_averages_when_asked(void **state) {
 /* If all ranks have the start weights, nothing is sent and no bit changes. */
 static void a_common_start_is_not_sent(void **state) {
     (void)state;
-    frug_layout *z = make_zoo(4);
+    frug_layout *z = make_test_layout(4);
     task t = make_task("frugrad", z, 3, 5), old = make_task("frugrad", z, 3, 5);
     for (int i = 1; i < 3; i++)
         memcpy(t.x[i], t.x[0], t.n * sizeof(float));
@@ -305,7 +305,7 @@ static void a_common_start_is_not_sent(void **state) {
 /* A frame for each neighbor, and every fourth step what a ring all-reduce of the weights sends. */
 static void averages_are_counted_as_a_ring_sends_them(void **state) {
     (void)state;
-    frug_layout *z = make_zoo(4);
+    frug_layout *z = make_test_layout(4);
     task without = make_task("feedback=none", z, 5, 8), with = make_task("average_every=4,feedback=none", z, 5, 8);
     run_task(&without, 5);
     run_task(&with, 5);
@@ -320,7 +320,7 @@ static void averages_are_counted_as_a_ring_sends_them(void **state) {
 /* Gossip has no sum; a reducer refuses it before any rank waits. */
 static void reducers_refuse_gossip(void **state) {
     (void)state;
-    frug_layout *z = make_zoo(1);
+    frug_layout *z = make_test_layout(1);
     frug_config *config = NULL;
     frug_comm *comm = NULL;
     frug_reducer *r = NULL;
@@ -355,7 +355,7 @@ static void the_worked_example_holds(void **state) {
 /* A rank sends to its neighbors only: as much in a ring of 8 as in one of 3. */
 static void bytes_do_not_grow_with_the_group(void **state) {
     (void)state;
-    frug_layout *z = make_zoo(4);
+    frug_layout *z = make_test_layout(4);
     task few = make_task("frugrad", z, 3, 4), many = make_task("frugrad", z, 8, 4);
     run_task(&few, 3);
     run_task(&many, 8);
@@ -384,14 +384,14 @@ static void an_error_of_one_rank_reaches_all(void **state) {
                  {OTHER_START, FRUG_ERR_REMOTE, FRUG_ERR_REMOTE},
                  {OTHER_GAMMA, FRUG_ERR_REMOTE, FRUG_ERR_REMOTE},
                  {STOPPED, FRUG_OK, FRUG_ERR_COMM}};
-    frug_layout *z = make_zoo(4);
+    frug_layout *z = make_test_layout(4);
     for (size_t i = 0; i < COUNT(cases); i++) {
-        crew_member member[6];
+        thread_worker member[6];
         task t = make_task("frugrad", z, 6, 40);
         t.fault = cases[i].fault;
         t.start = cases[i].fault == OTHER_START ? t.x[0] : NULL;
         double start = now();
-        crew(6, run_gossip, &t, t.fault == STOPPED ? 1.0 : 60, member);
+        run_workers(6, run_gossip, &t, t.fault == STOPPED ? 1.0 : 60, member);
         assert_true(now() - start < 30);
         for (int p = 0; p < 6; p++)
             if (member[p].status != (p == 1 ? cases[i].faulty : cases[i].others))
@@ -405,11 +405,11 @@ static void rules_that_scale_entries_up_are_refused(void **state) {
     (void)state;
     static const char *const configs[] = {"rule=random,segment=tensor",
                                           "rule=probabilistic,segment=tensor,feedback=none"};
-    frug_layout *z = make_zoo(4);
+    frug_layout *z = make_test_layout(4);
     for (size_t i = 0; i < COUNT(configs); i++) {
-        crew_member member[2];
+        thread_worker member[2];
         task t = make_task(configs[i], z, 2, 1);
-        crew(2, run_gossip, &t, 20, member);
+        run_workers(2, run_gossip, &t, 20, member);
         assert_int_equal(member[0].status, FRUG_ERR_CONFIG);
         assert_int_equal(member[1].status, FRUG_ERR_CONFIG);
         end_task(&t, 2);

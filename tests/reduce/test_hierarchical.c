@@ -12,7 +12,7 @@ static void all_workers_get_the_same_bits_and_nothing_is_lost(void **state) {
         "feedback=plain,residual=f32,unit=head,segment=tensor",
         "feedback=plain,residual=f32,segment=all,value=int8,warmup=1",
     };
-    frug_layout *z = make_zoo(40);
+    frug_layout *z = make_test_layout(40);
     for (size_t c = 0; c < COUNT(configs); c++)
         for (size_t s = 0; s < COUNT(groups); s++) {
             char text[128];
@@ -29,7 +29,7 @@ static void all_workers_get_the_same_bits_and_nothing_is_lost(void **state) {
 /* One rank per node: the same frames as with gather, added in the same order. */
 static void one_rank_per_node_equals_gather(void **state) {
     (void)state;
-    frug_layout *z = make_zoo(40);
+    frug_layout *z = make_test_layout(40);
     fixture a = {.config = "reduce=gather,feedback=plain", .layout = z, .apply = true},
             b = {.config = "reduce=nodes,node=1,feedback=plain", .layout = z, .apply = true};
     fixture_run_ok(&a, 3);
@@ -44,7 +44,7 @@ static void one_rank_per_node_equals_gather(void **state) {
 /* Inside a node of 4 ranks 2 x 3 floats per element; between 2 nodes about a frame of the range in each direction. */
 static void bytes_are_those_of_the_formula(void **state) {
     (void)state;
-    frug_layout *z = make_zoo(40);
+    frug_layout *z = make_test_layout(40);
     fixture one = {.config = "reduce=nodes,node=4", .layout = z}, two = one,
             pair = {.config = "reduce=gather", .layout = z};
     uint64_t inside = FIXTURE_STEPS * 2 * 3 * sizeof(float) * frug_layout_elements(z);
@@ -62,7 +62,7 @@ static void bytes_are_those_of_the_formula(void **state) {
 
 static void crews_that_do_not_fill_machines_are_refused(void **state) {
     (void)state;
-    frug_layout *z = make_zoo(40);
+    frug_layout *z = make_test_layout(40);
     frug_config *config = NULL;
     fixture f = {.config = "reduce=nodes,node=2", .layout = z};
     fixture_run(&f, 3);
@@ -77,7 +77,7 @@ static void crews_that_do_not_fill_machines_are_refused(void **state) {
 
 static void a_damaged_message_is_an_error_on_all_ranks(void **state) {
     (void)state;
-    frug_layout *z = make_zoo(40);
+    frug_layout *z = make_test_layout(40);
     fixture f = {.config = "reduce=nodes,node=2", .layout = z};
     fixture_check_damage(&f, 4, 3);
     frug_layout_destroy(z);
@@ -101,8 +101,8 @@ static frug_status run_subgroup(frug_comm *comm, void *shared) {
 
 static void a_subgroup_is_a_group(void **state) {
     (void)state;
-    crew_member member[5];
-    crew(5, run_subgroup, NULL, 0.3, member);
+    thread_worker member[5];
+    run_workers(5, run_subgroup, NULL, 0.3, member);
     for (int i = 0; i < 5; i++)
         assert_int_equal(member[i].status, i == 1 ? FRUG_ERR_COMM : FRUG_OK);
     assert_non_null(strstr(member[1].error, "rank 1 received nothing from rank 3"));

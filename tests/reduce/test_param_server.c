@@ -13,7 +13,7 @@
 
 typedef struct reference {
     server_fixture *t;
-    float *weights[CREW_MOST];
+    float *weights[THREAD_WORKERS_MAX];
 } reference;
 
 static frug_status run_gather(frug_comm *comm, void *shared) {
@@ -21,7 +21,7 @@ static frug_status run_gather(frug_comm *comm, void *shared) {
     server_fixture *t = ref->t;
     int rank = frug_comm_rank(comm);
     frug_reducer *r = NULL;
-    frug_status status = crew_reducer(t->config, t->layout, 1, comm, &r);
+    frug_status status = create_worker_reducer(t->config, t->layout, 1, comm, &r);
     for (uint64_t step = 0; step < STEPS && status == FRUG_OK; step++)
         status = frug_reduce_apply(r, step, 0, t->n, t->grad[rank][step], RATE / (float)t->workers, DECAY,
                                    ref->weights[rank]);
@@ -31,10 +31,10 @@ static frug_status run_gather(frug_comm *comm, void *shared) {
 
 static void check_against_gather(server_fixture *t) {
     reference ref = {.t = t};
-    crew_member member[CREW_MOST];
+    thread_worker member[THREAD_WORKERS_MAX];
     for (int i = 0; i < t->workers; i++)
-        ref.weights[i] = zoo_gradient(t->layout, 999);
-    crew(t->workers, run_gather, &ref, 20, member);
+        ref.weights[i] = make_test_gradient(t->layout, 999);
+    run_workers(t->workers, run_gather, &ref, 20, member);
     for (int i = 0; i < t->workers; i++) {
         assert_int_equal(member[i].status, FRUG_OK);
         if (memcmp(ref.weights[i], t->weights[t->servers + i], t->n * sizeof(float)) != 0)
@@ -51,7 +51,7 @@ static void check_ranges(const server_fixture *t) {
     snprintf(text, sizeof text, "%s,servers=%d", t->config, t->servers);
     OK(frug_config_create(text, &config));
     frug_compressor *c = make_compressor(text, t->layout, NULL);
-    float *start = zoo_gradient(t->layout, 999);
+    float *start = make_test_gradient(t->layout, 999);
     assert_true(frugi_server_begin(c, 0) == 0 && frugi_server_begin(c, (uint64_t)t->servers) == t->n);
     for (int i = 0; i < t->servers; i++) {
         uint64_t begin = frugi_server_begin(c, (uint64_t)i), end = frugi_server_begin(c, (uint64_t)i + 1);
@@ -71,11 +71,11 @@ static void in_step_servers_give_the_bits_of_a_gather(void **state) {
                                           "segment=tensor,residual=f32,index=auto",
                                           "segment=tensor,unit=head,density=0.5,min_size=0"};
     static const int workers[] = {1, 2, 3, 5, 8}, servers[] = {1, 3};
-    frug_layout *z = make_zoo(ROWS);
+    frug_layout *z = make_test_layout(ROWS);
     for (size_t c = 0; c < COUNT(configs); c++)
         for (size_t w = 0; w < COUNT(workers); w++)
             for (size_t s = 0; s < COUNT(servers); s++) {
-                crew_member member[CREW_MOST];
+                thread_worker member[THREAD_WORKERS_MAX];
                 server_fixture t = create_fixture(configs[c], z, servers[s], workers[w]);
                 run_fixture(&t, 20, -1, member);
                 check_ranges(&t);
@@ -92,7 +92,7 @@ static void servers_may_have_an_empty_range(void **state) {
     frug_layout *small = NULL;
     OK(frug_layout_flat(300, &small));
     for (size_t c = 0; c < COUNT(configs); c++) {
-        crew_member member[CREW_MOST];
+        thread_worker member[THREAD_WORKERS_MAX];
         server_fixture t = create_fixture(configs[c], small, 4, 2);
         run_fixture(&t, 20, -1, member);
         check_ranges(&t);
@@ -104,8 +104,8 @@ static void servers_may_have_an_empty_range(void **state) {
 
 static void the_rate_of_the_first_worker_is_used(void **state) {
     (void)state;
-    frug_layout *z = make_zoo(ROWS);
-    crew_member member[CREW_MOST];
+    frug_layout *z = make_test_layout(ROWS);
+    thread_worker member[THREAD_WORKERS_MAX];
     server_fixture t = create_fixture("frugrad", z, 2, 3);
     t.fault = OTHER_RATE;
     run_fixture(&t, 20, -1, member);
@@ -116,8 +116,8 @@ static void the_rate_of_the_first_worker_is_used(void **state) {
 
 static void a_repeated_push_is_acknowledged_and_ignored(void **state) {
     (void)state;
-    frug_layout *z = make_zoo(ROWS);
-    crew_member member[CREW_MOST];
+    frug_layout *z = make_test_layout(ROWS);
+    thread_worker member[THREAD_WORKERS_MAX];
     server_fixture t = create_fixture("frugrad", z, 2, 3);
     t.fault = PUSH_TWICE;
     run_fixture(&t, 20, -1, member);
@@ -131,8 +131,8 @@ static void a_repeated_push_is_acknowledged_and_ignored(void **state) {
 /* Worker 0 is slow: others are ahead, but not by more than the staleness; no gradient is lost or counted twice. */
 static void staleness_is_bounded_and_loses_nothing(void **state) {
     (void)state;
-    frug_layout *z = make_zoo(ROWS);
-    crew_member member[CREW_MOST];
+    frug_layout *z = make_test_layout(ROWS);
+    thread_worker member[THREAD_WORKERS_MAX];
     pthread_barrier_t barrier;
     pthread_barrier_init(&barrier, NULL, 3);
     server_fixture t = create_fixture("staleness=2,feedback=plain,residual=f32", z, 2, 3);
@@ -143,7 +143,7 @@ static void staleness_is_bounded_and_loses_nothing(void **state) {
     run_fixture(&t, 20, -1, member);
     assert_false(atomic_load(&t.staleness_exceeded));
     assert_true(atomic_load(&t.lead) > 0);
-    float *start = zoo_gradient(z, 999);
+    float *start = make_test_gradient(z, 999);
     frug_compressor *c = make_compressor("servers=2", z, NULL);
     uint64_t middle = frugi_server_begin(c, 1);
     /* Because of the decay the result depends on the order: by at most 1 % per step that follows a gradient. */
@@ -173,8 +173,8 @@ static void staleness_is_bounded_and_loses_nothing(void **state) {
 /* With one worker, asynchronous is the same as synchronous. */
 static void staleness_of_one_worker_changes_nothing(void **state) {
     (void)state;
-    frug_layout *z = make_zoo(ROWS);
-    crew_member member[CREW_MOST];
+    frug_layout *z = make_test_layout(ROWS);
+    thread_worker member[THREAD_WORKERS_MAX];
     server_fixture a = create_fixture("frugrad", z, 1, 1), b = create_fixture("staleness=3", z, 1, 1);
     run_fixture(&a, 20, -1, member);
     run_fixture(&b, 20, -1, member);
@@ -201,9 +201,9 @@ static void others_continue_when_a_worker_fails(void **state) {
         fault fault;
         frug_status faulty_status;
     } cases[] = {{STOP_SILENTLY, FRUG_OK}, {REJOIN_OLD_EPOCH, FRUG_ERR_REMOTE}, {OTHER_CONFIG, FRUG_ERR_REMOTE}};
-    frug_layout *z = make_zoo(ROWS);
+    frug_layout *z = make_test_layout(ROWS);
     for (size_t i = 0; i < COUNT(cases); i++) {
-        crew_member member[CREW_MOST];
+        thread_worker member[THREAD_WORKERS_MAX];
         server_fixture t = create_fixture("frugrad", z, 2, 3);
         t.fault = cases[i].fault;
         run_fixture(&t, t.fault == STOP_SILENTLY ? 1.5 : 20, 2 + 1, member);
@@ -219,10 +219,10 @@ static void others_continue_when_a_worker_fails(void **state) {
 static void a_worker_that_rejoins_gets_the_weights(void **state) {
     (void)state;
     static const char *const configs[] = {"frugrad", "segment=tensor"};
-    frug_layout *z = make_zoo(ROWS);
+    frug_layout *z = make_test_layout(ROWS);
     for (size_t c = 0; c < COUNT(configs); c++)
         for (int servers = 1; servers <= 3; servers++) {
-            crew_member member[CREW_MOST];
+            thread_worker member[THREAD_WORKERS_MAX];
             server_fixture t = create_fixture(configs[c], z, servers, 3);
             t.fault = REJOIN;
             run_fixture(&t, 20, -1, member);
@@ -244,12 +244,12 @@ static frug_status only_workers_run(frug_comm *comm, void *shared) {
 
 static void both_sides_time_out(void **state) {
     (void)state;
-    frug_layout *z = make_zoo(ROWS);
-    crew_member member[CREW_MOST];
+    frug_layout *z = make_test_layout(ROWS);
+    thread_worker member[THREAD_WORKERS_MAX];
     server_fixture t = create_fixture("frugrad", z, 1, 2);
-    crew(3, only_servers_run, &t, 0.3, member);
+    run_workers(3, only_servers_run, &t, 0.3, member);
     assert_int_equal(member[0].status, FRUG_ERR_COMM);
-    crew(3, only_workers_run, &t, 0.3, member);
+    run_workers(3, only_workers_run, &t, 0.3, member);
     assert_int_equal(member[1].status, FRUG_ERR_COMM);
     assert_int_equal(member[2].status, FRUG_ERR_COMM);
     free_fixture(&t);
@@ -318,13 +318,13 @@ static frug_status run_malformed(frug_comm *comm, void *shared) {
 
 static void malformed_requests_are_refused_and_others_are_served(void **state) {
     (void)state;
-    frug_layout *z = make_zoo(ROWS);
-    crew_member member[CREW_MOST];
+    frug_layout *z = make_test_layout(ROWS);
+    thread_worker member[THREAD_WORKERS_MAX];
     pthread_barrier_t barrier;
     pthread_barrier_init(&barrier, NULL, 2);
     server_fixture t = create_fixture("frugrad", z, 1, 2);
     t.all_pushed = &barrier;
-    crew(3, run_malformed, &t, 20, member);
+    run_workers(3, run_malformed, &t, 20, member);
     pthread_barrier_destroy(&barrier);
     for (int i = 0; i < 3; i++)
         if (member[i].status != FRUG_OK)
@@ -401,8 +401,8 @@ static frug_status run_example(frug_comm *comm, void *shared) {
 static void the_worked_example_holds(void **state) {
     (void)state;
     float weight[3] = {10, 0, 0};
-    crew_member member[3];
-    crew(3, run_example, weight, 20, member);
+    thread_worker member[3];
+    run_workers(3, run_example, weight, 20, member);
     for (int i = 0; i < 3; i++) {
         if (member[i].status != FRUG_OK)
             fail_msg("rank %d: %s", i, member[i].error);

@@ -45,7 +45,7 @@ typedef struct task {
     const frug_layout *layout;
     size_t n;
     int in_place;
-    float *grad[CREW_MOST][STEPS], *sum[CREW_MOST][STEPS];
+    float *grad[THREAD_WORKERS_MAX][STEPS], *sum[THREAD_WORKERS_MAX][STEPS];
     uint64_t memory; /* bytes of rank 0's buffers */
 } task;
 
@@ -53,7 +53,7 @@ static frug_status train(frug_comm *comm, void *shared) {
     task *t = shared;
     int rank = frug_comm_rank(comm);
     frug_reducer *r = NULL;
-    frug_status status = crew_reducer(t->config, t->layout, 0, comm, &r);
+    frug_status status = create_worker_reducer(t->config, t->layout, 0, comm, &r);
     for (uint64_t step = 0; step < STEPS && status == FRUG_OK; step++)
         status = t->in_place ? frug_reduce_sum(r, step, 0, t->n, t->grad[rank][step], -0.5f)
                              : frug_reduce_add(r, step, 0, t->n, t->grad[rank][step], -0.5f, t->sum[rank][step]);
@@ -64,13 +64,13 @@ static frug_status train(frug_comm *comm, void *shared) {
 }
 
 static void run(task *t, int size) {
-    crew_member member[CREW_MOST];
+    thread_worker member[THREAD_WORKERS_MAX];
     for (int i = 0; i < size; i++)
         for (uint64_t s = 0; s < STEPS; s++) {
             t->grad[i][s] = bell_array(t->n, 10 * (uint64_t)i + s + 1);
             t->sum[i][s] = test_calloc(t->n, sizeof(float));
         }
-    crew(size, train, t, 20, member);
+    run_workers(size, train, t, 20, member);
     for (int i = 0; i < size; i++)
         if (member[i].status != FRUG_OK)
             fail_msg("%s, rank %d of %d: %s", t->config, i, size, member[i].error);

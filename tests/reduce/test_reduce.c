@@ -16,16 +16,16 @@ typedef struct task {
     const char *config;
     const frug_layout *layout;
     size_t n;
-    float *grad[CREW_MOST][STEPS]; /* allocated by the test's thread, as cmocka requires */
-    float *weights[CREW_MOST];
-    float *residual[CREW_MOST];
+    float *grad[THREAD_WORKERS_MAX][STEPS]; /* allocated by the test's thread, as cmocka requires */
+    float *weights[THREAD_WORKERS_MAX];
+    float *residual[THREAD_WORKERS_MAX];
 } task;
 
 static frug_status train(frug_comm *comm, void *shared) {
     task *t = shared;
     int rank = frug_comm_rank(comm);
     frug_reducer *r = NULL;
-    frug_status status = crew_reducer(t->config, t->layout, 1, comm, &r);
+    frug_status status = create_worker_reducer(t->config, t->layout, 1, comm, &r);
     for (uint64_t step = 0; step < STEPS && status == FRUG_OK; step++)
         status = frug_reduce_add(r, step, 0, t->n, t->grad[rank][step], 1.0f, t->weights[rank]);
     if (status == FRUG_OK)
@@ -35,14 +35,14 @@ static frug_status train(frug_comm *comm, void *shared) {
 }
 
 static void run_task(task *t, int size) {
-    crew_member member[CREW_MOST];
+    thread_worker member[THREAD_WORKERS_MAX];
     for (int i = 0; i < size; i++) {
         for (uint64_t step = 0; step < STEPS; step++)
-            t->grad[i][step] = zoo_gradient(t->layout, 100 * (uint64_t)i + step + 1);
+            t->grad[i][step] = make_test_gradient(t->layout, 100 * (uint64_t)i + step + 1);
         t->weights[i] = test_calloc(t->n, sizeof(float));
         t->residual[i] = test_calloc(t->n, sizeof(float));
     }
-    crew(size, train, t, 20, member);
+    run_workers(size, train, t, 20, member);
     for (int i = 0; i < size; i++)
         if (member[i].status != FRUG_OK)
             fail_msg("%s, rank %d of %d: %s", t->config, i, size, member[i].error);
@@ -83,7 +83,7 @@ static void all_workers_get_the_same_bits_and_nothing_is_lost(void **state) {
         "reduce=gather,feedback=plain,residual=f32,segment=tensor",
         "reduce=gather,feedback=plain,residual=f32,rule=threshold:absolute:1.5,segment=tensor",
     };
-    frug_layout *z = make_zoo(ROWS);
+    frug_layout *z = make_test_layout(ROWS);
     for (size_t c = 0; c < COUNT(configs); c++)
         for (size_t s = 0; s < COUNT(sizes); s++) {
             task t = {.config = configs[c], .layout = z, .n = frug_layout_elements(z)};
@@ -131,13 +131,13 @@ static void the_worked_examples_hold(void **state) {
                       {{0}}},
             dense = {"reduce=dense", 3, {{1, 2, 3}, {4, 5, 6}, {7, 8, 9}}, {{0}}};
     static const float of_gather[4] = {6, 0, 7, 0}, of_dense[4] = {12, 15, 18};
-    crew_member member[3];
-    crew(3, run_example, &gather, 20, member);
+    thread_worker member[3];
+    run_workers(3, run_example, &gather, 20, member);
     for (int i = 0; i < 3; i++) {
         assert_int_equal(member[i].status, FRUG_OK);
         assert_same_bits(gather.dst[i], of_gather, sizeof of_gather);
     }
-    crew(3, run_example, &dense, 20, member);
+    run_workers(3, run_example, &dense, 20, member);
     for (int i = 0; i < 3; i++) {
         assert_int_equal(member[i].status, FRUG_OK);
         assert_same_bits(dense.dst[i], of_dense, sizeof of_dense);
@@ -160,8 +160,8 @@ static frug_status run_with_fault(frug_comm *comm, void *shared) {
     frug_reducer *r = NULL;
     if (faulty && m->fault == STOPPED)
         return FRUG_OK;
-    frug_status status = crew_reducer(faulty && m->fault == OTHER_CONFIG ? "density=0.5" : "frugrad",
-                                      faulty && m->fault == OTHER_LAYOUT ? m->other : m->layout, 0, comm, &r);
+    frug_status status = create_worker_reducer(faulty && m->fault == OTHER_CONFIG ? "density=0.5" : "frugrad",
+                                               faulty && m->fault == OTHER_LAYOUT ? m->other : m->layout, 0, comm, &r);
     if (status != FRUG_OK)
         return status;
     size_t n = frug_layout_elements(m->layout);
@@ -187,11 +187,11 @@ static void trouble_of_one_is_an_error_of_all_and_nobody_hangs(void **state) {
         {BAD_RANGE, FRUG_ERR_ARG, FRUG_ERR_REMOTE, "rank 1 failed at step 3"},
         {STOPPED, FRUG_OK, FRUG_ERR_COMM, "received nothing from rank 1"},
     };
-    frug_layout *z = make_zoo(ROWS), *other = make_zoo(ROWS + 1);
+    frug_layout *z = make_test_layout(ROWS), *other = make_test_layout(ROWS + 1);
     for (size_t i = 0; i < COUNT(cases); i++) {
         fault_case m = {cases[i].fault, z, other};
-        crew_member member[3];
-        crew(3, run_with_fault, &m, cases[i].fault == STOPPED ? 0.5 : 20, member);
+        thread_worker member[3];
+        run_workers(3, run_with_fault, &m, cases[i].fault == STOPPED ? 0.5 : 20, member);
         assert_int_equal(member[1].status, cases[i].faulty);
         for (int p = 0; p < 3; p += 2) {
             assert_int_equal(member[p].status, cases[i].others);

@@ -22,10 +22,10 @@ typedef struct task {
     uint64_t restart; /* at this step all ranks save, destroy, create and restore; 0: never */
     float decay;
     int threads; /* of each worker; 0: 1 */
-    float *grad[CREW_MOST][STEPS];
-    float *weights[CREW_MOST];
-    float *residual[CREW_MOST];
-    uint64_t sent[CREW_MOST], received[CREW_MOST];
+    float *grad[THREAD_WORKERS_MAX][STEPS];
+    float *weights[THREAD_WORKERS_MAX];
+    float *residual[THREAD_WORKERS_MAX];
+    uint64_t sent[THREAD_WORKERS_MAX], received[THREAD_WORKERS_MAX];
 } task;
 
 /* Replace a reducer by a new one with the saved state of its compressor. */
@@ -37,7 +37,7 @@ static frug_status recreate_from_state(const task *t, frug_comm *comm, frug_redu
     frug_reducer_destroy(*r);
     *r = NULL;
     if (status == FRUG_OK)
-        status = crew_reducer(t->config, t->layout, t->threads ? t->threads : 1, comm, r);
+        status = create_worker_reducer(t->config, t->layout, t->threads ? t->threads : 1, comm, r);
     if (status == FRUG_OK)
         status = frug_compressor_restore(frug_reducer_compressor(*r), state, len);
     free(state);
@@ -49,7 +49,7 @@ static frug_status train(frug_comm *comm, void *shared) {
     int rank = frug_comm_rank(comm);
     frug_reducer *r = NULL;
     frug_reduce_stats stats = {.struct_size = sizeof stats};
-    frug_status status = crew_reducer(t->config, t->layout, t->threads ? t->threads : 1, comm, &r);
+    frug_status status = create_worker_reducer(t->config, t->layout, t->threads ? t->threads : 1, comm, &r);
     for (uint64_t step = 0; step < t->steps && status == FRUG_OK; step++) {
         if (step && step == t->restart)
             status = recreate_from_state(t, comm, &r);
@@ -70,15 +70,15 @@ static void begin_task(task *t, const char *config, const frug_layout *layout, i
     *t = (task){.config = config, .layout = layout, .n = frug_layout_elements(layout), .steps = steps};
     for (int i = 0; i < size; i++) {
         for (uint64_t step = 0; step < steps; step++)
-            t->grad[i][step] = zoo_gradient(layout, 100 * (uint64_t)i + step + 1);
+            t->grad[i][step] = make_test_gradient(layout, 100 * (uint64_t)i + step + 1);
         t->weights[i] = test_calloc(t->n, sizeof(float));
         t->residual[i] = test_calloc(t->n, sizeof(float));
     }
 }
 
 static void run_task(task *t, int size) {
-    crew_member member[CREW_MOST];
-    crew(size, train, t, 20, member);
+    thread_worker member[THREAD_WORKERS_MAX];
+    run_workers(size, train, t, 20, member);
     for (int i = 0; i < size; i++)
         if (member[i].status != FRUG_OK)
             fail_msg("%s, rank %d of %d: %s", t->config, i, size, member[i].error);
@@ -133,7 +133,7 @@ static void all_workers_get_the_same_bits_and_nothing_is_lost(void **state) {
         "down=2,warmup=1,dense_every=3,layers=role,strict=on",
         "down=union,rule=threshold:absolute:1.5,segment=tensor",
     };
-    frug_layout *z = make_zoo(ROWS);
+    frug_layout *z = make_test_layout(ROWS);
     for (size_t c = 0; c < COUNT(configs); c++)
         for (size_t s = 0; s < COUNT(sizes); s += c < 4 ? 1 : 2) { /* fewer sizes for the less common configs */
             char config[256];
@@ -162,7 +162,7 @@ static void union_of_f32_values_is_gather_bit_for_bit(void **state) {
         "value=f32,rule=random,unit=row,segment=tensor,feedback=none,down=1",
         "value=f32,warmup=1,vectors=sparse,min_size=1,block=64",
     };
-    frug_layout *z = make_zoo(ROWS);
+    frug_layout *z = make_test_layout(ROWS);
     for (size_t c = 0; c < COUNT(configs); c++)
         for (size_t s = c ? 1 : 0; s < COUNT(sizes); s += c ? 2 : 1) {
             char config_text[2][256];
@@ -190,7 +190,7 @@ static void union_of_f32_values_is_gather_bit_for_bit(void **state) {
 
 static void everything_in_f32_is_the_dense_sum_in_rank_order(void **state) {
     (void)state;
-    frug_layout *z = make_zoo(ROWS);
+    frug_layout *z = make_test_layout(ROWS);
     for (size_t s = 0; s < COUNT(sizes); s++) {
         task t;
         begin_task(&t, "reduce=split,density=1,value=f32", z, sizes[s], 1);
@@ -211,7 +211,7 @@ static void retention_is_for_the_first_selection_only(void **state) {
     (void)state;
     static const char *const configs[] = {"segment=block", "segment=tensor", "segment=tensor,unit=row",
                                           "segment=tensor,rule=random"};
-    frug_layout *z = make_zoo(ROWS);
+    frug_layout *z = make_test_layout(ROWS);
     for (size_t c = 0; c < COUNT(configs); c++) {
         char config_text[2][256];
         task t[2];
@@ -240,7 +240,7 @@ static void a_restart_changes_no_bit(void **state) {
         "reduce=split,down=2,rule=hybrid,segment=tensor,frequency=on,norm=accordion",
         "reduce=split,down=2,rule=probabilistic,segment=tensor,feedback=none",
     };
-    frug_layout *z = make_zoo(ROWS);
+    frug_layout *z = make_test_layout(ROWS);
     for (size_t c = 0; c < COUNT(configs); c++) {
         task t[2];
         for (size_t i = 0; i < 2; i++) {
@@ -260,7 +260,7 @@ static void a_restart_changes_no_bit(void **state) {
 static frug_layout *one_tensor(uint64_t rows, uint64_t cols) {
     frug_layout *layout = NULL;
     OK(frug_layout_create(&layout));
-    zoo_add(layout, "w", FRUG_ROLE_LINEAR, ZOO_SHAPE(rows, cols), 0, 0, 0, 0);
+    test_layout_add(layout, "w", FRUG_ROLE_LINEAR, TEST_SHAPE(rows, cols), 0, 0, 0, 0);
     return layout;
 }
 
@@ -311,7 +311,7 @@ static uint64_t bytes_per_worker(const frug_layout *layout, const char *config, 
 static void bytes_hardly_grow_with_workers(void **state) {
     (void)state;
     frug_layout *layout = one_tensor(500, 512);
-    float *grad = bell_array(frug_layout_elements(layout) + CREW_MOST, 7);
+    float *grad = bell_array(frug_layout_elements(layout) + THREAD_WORKERS_MAX, 7);
     uint64_t gather = bytes_per_worker(layout, "reduce=gather", 8, grad);
     uint64_t split[3] = {bytes_per_worker(layout, "reduce=split,down=2", 4, grad),
                          bytes_per_worker(layout, "reduce=split,down=2", 8, grad),
@@ -328,12 +328,12 @@ static void bytes_hardly_grow_with_workers(void **state) {
 /* By blocks, frame sizes depend on config and step only: other compressors of the test give the size of each frame. */
 static void bytes_sent_are_those_of_the_formula(void **state) {
     (void)state;
-    frug_layout *z = make_zoo(ROWS);
+    frug_layout *z = make_test_layout(ROWS);
     size_t n = frug_layout_elements(z);
     for (size_t s = 0; s < COUNT(sizes); s++) {
         int size = sizes[s];
-        uint64_t cut[CREW_MOST + 1];
-        size_t up[CREW_MOST] = {0}, down[CREW_MOST] = {0}, all_up = 0, all_down = 0;
+        uint64_t cut[THREAD_WORKERS_MAX + 1];
+        size_t up[THREAD_WORKERS_MAX] = {0}, down[THREAD_WORKERS_MAX] = {0}, all_up = 0, all_down = 0;
         frug_compressor *c = make_compressor("density=0.0625", z, NULL), *d = make_compressor("density=0.125", z, NULL);
         task t;
         begin_task(&t, "reduce=split,down=2,density=0.0625", z, size, 1);
@@ -361,7 +361,7 @@ static void bytes_sent_are_those_of_the_formula(void **state) {
 static void threads_change_no_bit(void **state) {
     (void)state;
     static const char *const configs[] = {"reduce=split,down=2", "reduce=split,down=union,segment=tensor,clip=100"};
-    frug_layout *z = make_zoo(3000);
+    frug_layout *z = make_test_layout(3000);
     for (size_t c = 0; c < COUNT(configs); c++) {
         task t[2];
         for (size_t i = 0; i < 2; i++) {
@@ -382,8 +382,8 @@ static void threads_change_no_bit(void **state) {
 /* Blocks of a range, tensor by tensor. */
 static uint64_t blocks_in(const frug_compressor *c, uint64_t from, uint64_t to) {
     uint64_t blocks = 0;
-    for (size_t i = 0; i < c->pieces; i++) {
-        uint64_t a = c->piece[i].begin, b = a + c->piece[i].count;
+    for (size_t i = 0; i < c->views; i++) {
+        uint64_t a = c->view[i].begin, b = a + c->view[i].count;
         a = a > from ? a : from;
         b = b < to ? b : to;
         blocks += a < b ? (b - a + c->config.block - 1) / c->config.block : 0;
@@ -394,13 +394,13 @@ static uint64_t blocks_in(const frug_compressor *c, uint64_t from, uint64_t to) 
 static void shards_are_even_and_divide_no_module(void **state) {
     (void)state;
     static const char *const configs[] = {"block=64", "block=4096", "segment=tensor", "unit=head,segment=tensor"};
-    frug_layout *z = make_zoo(ROWS);
+    frug_layout *z = make_test_layout(ROWS);
     size_t n = frug_layout_elements(z);
     for (size_t k = 0; k < COUNT(configs); k++) {
         frug_compressor *c = make_compressor(configs[k], z, NULL);
-        for (int size = 1; size <= CREW_MOST; size++)
+        for (int size = 1; size <= THREAD_WORKERS_MAX; size++)
             for (uint64_t begin = 0; begin <= ROWS * 64; begin += ROWS * 64) { /* all, and all but the first tensor */
-                uint64_t cut[CREW_MOST + 1], least = UINT64_MAX, most = 0;
+                uint64_t cut[THREAD_WORKERS_MAX + 1], least = UINT64_MAX, most = 0;
                 size_t bound, full = 0;
                 frugi_shards_cut(c, begin, n - begin, size, cut);
                 assert_true(cut[0] == begin && cut[size] == n);
@@ -460,12 +460,12 @@ static void a_range_of_a_buffer_with_gaps_is_reduced(void **state) {
 static void an_overflow_at_one_owner_is_an_error_on_all_ranks(void **state) {
     (void)state;
     frug_layout *layout = one_tensor(16, 512);
-    crew_member member[3];
+    thread_worker member[3];
     task t;
     begin_task(&t, "reduce=split,down=2", layout, 3, 1);
     for (int p = 0; p < 3; p++)
         t.grad[p][0][t.n - 1] = 3e38f;
-    crew(3, train, &t, 20, member);
+    run_workers(3, train, &t, 20, member);
     assert_int_equal(member[2].status, FRUG_ERR_ARG);
     assert_non_null(strstr(member[2].error, "overflows"));
     for (int p = 0; p < 2; p++) {
@@ -479,12 +479,12 @@ static void an_overflow_at_one_owner_is_an_error_on_all_ranks(void **state) {
 static void a_missing_gradient_is_an_error_on_all_ranks(void **state) {
     (void)state;
     frug_layout *layout = one_tensor(16, 512);
-    crew_member member[3];
+    thread_worker member[3];
     task t;
     begin_task(&t, "reduce=split,down=2", layout, 3, 1);
     float *saved = t.grad[1][0];
     t.grad[1][0] = NULL;
-    crew(3, train, &t, 20, member);
+    run_workers(3, train, &t, 20, member);
     t.grad[1][0] = saved;
     for (int p = 0; p < 3; p++)
         assert_int_equal(member[p].status, p == 1 ? FRUG_ERR_ARG : FRUG_ERR_REMOTE);

@@ -10,7 +10,7 @@ static void all_workers_get_the_same_bits_and_nothing_is_lost(void **state) {
         "reduce=tree,feedback=plain,residual=f32,segment=tensor",
         "reduce=tree,feedback=plain,residual=f32,density=0.5,value=int8",
     };
-    frug_layout *z = make_zoo(40);
+    frug_layout *z = make_test_layout(40);
     for (size_t c = 0; c < COUNT(configs); c++)
         for (size_t s = 0; s < COUNT(sizes); s++) {
             fixture f = {.config = configs[c], .layout = z, .two_ranges = c == 0};
@@ -25,7 +25,7 @@ static void all_workers_get_the_same_bits_and_nothing_is_lost(void **state) {
 /* Integers are added without rounding, so the order does not matter. */
 static void the_sum_equals_that_of_gather(void **state) {
     (void)state;
-    frug_layout *z = make_zoo(40);
+    frug_layout *z = make_test_layout(40);
     for (size_t s = 0; s < COUNT(sizes); s++)
         for (int apply = 0; apply < 2; apply++) {
             fixture a = {.config = "reduce=gather,feedback=plain,residual=f32,value=f32", .layout = z},
@@ -54,7 +54,7 @@ static uint64_t bytes_of(const char *config, const frug_layout *z, int size) {
 
 static void bytes_are_those_of_the_formula(void **state) {
     (void)state;
-    frug_layout *z = make_zoo(40);
+    frug_layout *z = make_test_layout(40);
     uint64_t n = frug_layout_elements(z), raw = FIXTURE_STEPS * n * sizeof(float);
     /* Two ranks exchange their frames, as with gather. */
     assert_int_equal(bytes_of("reduce=tree", z, 2), bytes_of("reduce=gather", z, 2));
@@ -72,7 +72,7 @@ static void bytes_are_those_of_the_formula(void **state) {
 /* 3e38 + 3e38 is infinite, which no frame can encode; all ranks still get the same bits. */
 static void a_sum_that_overflows_is_infinite_on_all_ranks(void **state) {
     (void)state;
-    frug_layout *z = make_zoo(40);
+    frug_layout *z = make_test_layout(40);
     fixture f = {.config = "reduce=tree,value=f32,feedback=none", .layout = z};
     fixture_run(&f, 5);
     for (int i = 0; i < 5; i++) {
@@ -89,7 +89,7 @@ static void a_sum_that_overflows_is_infinite_on_all_ranks(void **state) {
 static void a_damaged_message_is_an_error_on_all_ranks(void **state) {
     (void)state;
     static const char *const configs[] = {"reduce=tree", "reduce=tree,density=1,value=f32"};
-    frug_layout *z = make_zoo(40);
+    frug_layout *z = make_test_layout(40);
     for (size_t c = 0; c < COUNT(configs); c++)
         for (int rank = 1; rank < 5; rank += 3) {
             fixture f = {.config = configs[c], .layout = z};

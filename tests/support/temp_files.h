@@ -10,18 +10,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PLACE_MAX = 512 };
+enum { TEMP_PATH_MAX = 512 };
 
 /** Create a directory `name` inside a new temporary directory. */
-static inline void place_make(char place[PLACE_MAX], const char *name) {
+static inline void temp_dir_create(char place[TEMP_PATH_MAX], const char *name) {
     char root[] = "/tmp/frugrad-test-XXXXXX";
     assert_non_null(mkdtemp(root));
-    snprintf(place, PLACE_MAX, "%s/%s", root, name);
+    snprintf(place, TEMP_PATH_MAX, "%s/%s", root, name);
     assert_int_equal(mkdir(place, 0700), 0);
 }
 
-static inline void place_write(const char *place, const char *name, const void *data, size_t len) {
-    char path[2 * PLACE_MAX];
+static inline void temp_dir_write(const char *place, const char *name, const void *data, size_t len) {
+    char path[2 * TEMP_PATH_MAX];
     snprintf(path, sizeof path, "%s/%s", place, name);
     FILE *file = fopen(path, "wb");
     assert_non_null(file);
@@ -29,13 +29,13 @@ static inline void place_write(const char *place, const char *name, const void *
     assert_int_equal(fclose(file), 0);
 }
 
-static inline void place_text(const char *place, const char *name, const char *text) {
-    place_write(place, name, text, strlen(text));
+static inline void temp_dir_write_text(const char *place, const char *name, const char *text) {
+    temp_dir_write(place, name, text, strlen(text));
 }
 
 /** Remove the directory, the files in it and its parent. */
-static inline void place_remove(char place[PLACE_MAX]) {
-    char path[2 * PLACE_MAX];
+static inline void temp_dir_remove(char place[TEMP_PATH_MAX]) {
+    char path[2 * TEMP_PATH_MAX];
     DIR *dir = opendir(place);
     assert_non_null(dir);
     for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
@@ -50,13 +50,13 @@ static inline void place_remove(char place[PLACE_MAX]) {
 }
 
 /** Capture stderr between begin and end; end returns the captured text. */
-typedef struct caught {
+typedef struct stderr_capture {
     int saved;
     FILE *to;
     char text[1024];
-} caught;
+} stderr_capture;
 
-static inline void catch_begin(caught *c) {
+static inline void stderr_capture_begin(stderr_capture *c) {
     fflush(stderr);
     c->saved = dup(STDERR_FILENO);
     c->to = tmpfile();
@@ -64,7 +64,7 @@ static inline void catch_begin(caught *c) {
     dup2(fileno(c->to), STDERR_FILENO);
 }
 
-static inline const char *catch_end(caught *c) {
+static inline const char *stderr_capture_end(stderr_capture *c) {
     fflush(stderr);
     dup2(c->saved, STDERR_FILENO);
     close(c->saved);
@@ -75,9 +75,9 @@ static inline const char *catch_end(caught *c) {
 }
 
 /** A path below the real data, or NULL (with a message) if they are not installed. */
-static inline const char *real_data(const char *below, char path[PLACE_MAX]) {
+static inline const char *real_data(const char *below, char path[TEMP_PATH_MAX]) {
     const char *root = getenv("FRUGRAD_DATA");
-    snprintf(path, PLACE_MAX, "%s/%s", root != NULL ? root : FRUG_TEST_DIR "/../../shared/data", below);
+    snprintf(path, TEMP_PATH_MAX, "%s/%s", root != NULL ? root : FRUG_TEST_DIR "/../../shared/data", below);
     if (access(path, R_OK) == 0)
         return path;
     print_message("not here: %s (set FRUGRAD_DATA)\n", path);

@@ -4,8 +4,9 @@
 
 #include "support/assertions.h"
 
-static inline void zoo_add(frug_layout *layout, const char *name, frug_role role, uint32_t ndim, const uint64_t *shape,
-                           uint32_t heads, uint32_t kv_heads, uint32_t module, uint32_t input_first) {
+static inline void test_layout_add(frug_layout *layout, const char *name, frug_role role, uint32_t ndim,
+                                   const uint64_t *shape, uint32_t heads, uint32_t kv_heads, uint32_t module,
+                                   uint32_t input_first) {
     frug_tensor t = FRUG_TENSOR_INIT;
     t.name = name;
     t.role = role;
@@ -18,34 +19,34 @@ static inline void zoo_add(frug_layout *layout, const char *name, frug_role role
     OK(frug_layout_add(layout, &t));
 }
 
-#define ZOO_SHAPE(...)                                                                                                 \
+#define TEST_SHAPE(...)                                                                                                \
     sizeof((uint64_t[]){__VA_ARGS__}) / sizeof(uint64_t), (uint64_t[]) {                                               \
         __VA_ARGS__                                                                                                    \
     }
 
 /** rows: of the embedding; 300 for a small layout, 3000 for one large enough for three threads. */
-static inline frug_layout *make_zoo(uint64_t rows) {
+static inline frug_layout *make_test_layout(uint64_t rows) {
     frug_layout *z = NULL;
     OK(frug_layout_create(&z));
-    zoo_add(z, "embed", FRUG_ROLE_EMBEDDING, ZOO_SHAPE(rows, 64), 0, 0, 0, 0);
-    zoo_add(z, "conv", FRUG_ROLE_CONV, ZOO_SHAPE(32, 16, 3, 3), 0, 0, 0, 0);
-    zoo_add(z, "conv.bias", FRUG_ROLE_BIAS, ZOO_SHAPE(32), 0, 0, 0, 0);
-    zoo_add(z, "q", FRUG_ROLE_ATTN_Q, ZOO_SHAPE(64, 64), 8, 2, 1, 0);
-    zoo_add(z, "k", FRUG_ROLE_ATTN_K, ZOO_SHAPE(16, 64), 8, 2, 1, 0);
-    zoo_add(z, "fc", FRUG_ROLE_LINEAR, ZOO_SHAPE(121, 77), 0, 0, 0, 0);
-    zoo_add(z, "v", FRUG_ROLE_ATTN_V, ZOO_SHAPE(16, 64), 8, 2, 1, 0);
-    zoo_add(z, "o", FRUG_ROLE_ATTN_O, ZOO_SHAPE(64, 64), 8, 2, 1, 0);
-    zoo_add(z, "norm", FRUG_ROLE_NORM, ZOO_SHAPE(64), 0, 0, 0, 0);
-    zoo_add(z, "c_attn", FRUG_ROLE_ATTN_QKV, ZOO_SHAPE(64, 192), 4, 0, 2, 1);
-    zoo_add(z, "c_proj", FRUG_ROLE_ATTN_O, ZOO_SHAPE(64, 64), 4, 0, 2, 1);
-    zoo_add(z, "scalar", FRUG_ROLE_OTHER, 0, (uint64_t[]){1}, 0, 0, 0, 0);
-    zoo_add(z, "odd", FRUG_ROLE_LINEAR, ZOO_SHAPE(3, 5), 0, 0, 0, 0);
+    test_layout_add(z, "embed", FRUG_ROLE_EMBEDDING, TEST_SHAPE(rows, 64), 0, 0, 0, 0);
+    test_layout_add(z, "conv", FRUG_ROLE_CONV, TEST_SHAPE(32, 16, 3, 3), 0, 0, 0, 0);
+    test_layout_add(z, "conv.bias", FRUG_ROLE_BIAS, TEST_SHAPE(32), 0, 0, 0, 0);
+    test_layout_add(z, "q", FRUG_ROLE_ATTN_Q, TEST_SHAPE(64, 64), 8, 2, 1, 0);
+    test_layout_add(z, "k", FRUG_ROLE_ATTN_K, TEST_SHAPE(16, 64), 8, 2, 1, 0);
+    test_layout_add(z, "fc", FRUG_ROLE_LINEAR, TEST_SHAPE(121, 77), 0, 0, 0, 0);
+    test_layout_add(z, "v", FRUG_ROLE_ATTN_V, TEST_SHAPE(16, 64), 8, 2, 1, 0);
+    test_layout_add(z, "o", FRUG_ROLE_ATTN_O, TEST_SHAPE(64, 64), 8, 2, 1, 0);
+    test_layout_add(z, "norm", FRUG_ROLE_NORM, TEST_SHAPE(64), 0, 0, 0, 0);
+    test_layout_add(z, "c_attn", FRUG_ROLE_ATTN_QKV, TEST_SHAPE(64, 192), 4, 0, 2, 1);
+    test_layout_add(z, "c_proj", FRUG_ROLE_ATTN_O, TEST_SHAPE(64, 64), 4, 0, 2, 1);
+    test_layout_add(z, "scalar", FRUG_ROLE_OTHER, 0, (uint64_t[]){1}, 0, 0, 0, 0);
+    test_layout_add(z, "odd", FRUG_ROLE_LINEAR, TEST_SHAPE(3, 5), 0, 0, 0, 0);
     return z;
 }
 
 /** Heavy-tailed gradients whose tensors differ in scale, so that rules which compare tensors have something to compare.
  */
-static inline float *zoo_gradient(const frug_layout *z, uint64_t seed) {
+static inline float *make_test_gradient(const frug_layout *z, uint64_t seed) {
     float *g = test_malloc((frug_layout_elements(z) + 1) * sizeof *g);
     uint64_t state = seed * 0x9e3779b97f4a7c15u + 1;
     for (size_t i = 0; i < frug_layout_count(z); i++) {

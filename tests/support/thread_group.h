@@ -6,34 +6,34 @@
 
 #include <pthread.h>
 
-#define CREW_MOST 16
+#define THREAD_WORKERS_MAX 16
 
 /** What one worker does; a worker must not fail a cmocka assertion (it is not the test's thread) but return a status.
  */
-typedef frug_status crew_fn(frug_comm *comm, void *shared);
+typedef frug_status worker_fn(frug_comm *comm, void *shared);
 
-typedef struct crew_member {
+typedef struct thread_worker {
     pthread_t thread;
     frug_comm *comm;
-    crew_fn *work;
+    worker_fn *work;
     void *shared;
     frug_status status;
     char error[512];
-} crew_member;
+} thread_worker;
 
 static inline void *crew_run(void *arg) {
-    crew_member *m = arg;
+    thread_worker *m = arg;
     m->status = m->work(m->comm, m->shared);
     strncpy(m->error, frug_last_error(), sizeof m->error - 1);
     return NULL;
 }
 
 /** Run `work` in `size` threads and wait; status and error of each are in member[] afterwards. */
-static inline void crew(int size, crew_fn *work, void *shared, double deadline, crew_member *member) {
-    frug_comm *comm[CREW_MOST];
+static inline void run_workers(int size, worker_fn *work, void *shared, double deadline, thread_worker *member) {
+    frug_comm *comm[THREAD_WORKERS_MAX];
     OK(frug_comm_threads(size, comm));
     for (int i = 0; i < size; i++) {
-        member[i] = (crew_member){.comm = comm[i], .work = work, .shared = shared};
+        member[i] = (thread_worker){.comm = comm[i], .work = work, .shared = shared};
         OK(frug_comm_set_deadline(comm[i], deadline));
         assert_int_equal(pthread_create(&member[i].thread, NULL, crew_run, &member[i]), 0);
     }
@@ -44,8 +44,8 @@ static inline void crew(int size, crew_fn *work, void *shared, double deadline, 
 }
 
 /** Create the reducer of a worker with this number of threads; 0: the default of the library. */
-static inline frug_status crew_reducer(const char *text, const frug_layout *layout, int threads, frug_comm *comm,
-                                       frug_reducer **r) {
+static inline frug_status create_worker_reducer(const char *text, const frug_layout *layout, int threads,
+                                                frug_comm *comm, frug_reducer **r) {
     frug_config *config = NULL;
     frug_options options = FRUG_OPTIONS_INIT;
     options.threads = threads;

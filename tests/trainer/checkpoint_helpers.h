@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 typedef struct sample_state {
-    fgt_state state;
+    fgt_checkpoint_state state;
     frug_layout *layout;
 } sample_state;
 
@@ -26,7 +26,7 @@ static inline fgt_graph *sample_graph(uint64_t seed) {
     fgt_param_add(g, "layer1.bias", FRUG_ROLE_BIAS, 1, (const uint64_t[]){41}, FGT_INIT_ZERO, 0);
     fgt_param_add(g, "fc.weight", FRUG_ROLE_LINEAR, 2, (const uint64_t[]){10, 41}, FGT_INIT_NORMAL, 0.1f);
     fgt_buffer *b = fgt_buffer_add(g, "bn.running_mean", 5, 0.0f);
-    g->weights = fgt_hold(FGT_USE_WEIGHTS, (size_t)g->elements * sizeof *g->weights);
+    g->weights = fgt_counted_alloc(FGT_USE_WEIGHTS, (size_t)g->elements * sizeof *g->weights);
     if (g->build_failed || !g->weights) {
         fgt_graph_destroy(g);
         return NULL;
@@ -126,12 +126,12 @@ static inline void remove_folder(const char *folder) {
 }
 
 /* Captured stderr, to search messages in it. A pipe, because the tests of a full disk cannot write files. */
-typedef struct overheard {
+typedef struct captured_errors {
     int saved, read_end;
     char text[8192];
-} overheard;
+} captured_errors;
 
-static inline void listen_to_errors(overheard *o) {
+static inline void capture_errors(captured_errors *o) {
     int ends[2];
     fflush(stderr);
     o->saved = dup(STDERR_FILENO);
@@ -141,7 +141,7 @@ static inline void listen_to_errors(overheard *o) {
     o->read_end = ends[0];
 }
 
-static inline void stop_listening(overheard *o) {
+static inline void end_capture_errors(captured_errors *o) {
     size_t len = 0;
     fflush(stderr);
     dup2(o->saved, STDERR_FILENO);

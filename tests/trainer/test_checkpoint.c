@@ -21,7 +21,7 @@ static char folder[256];
 static int set_up(void **state) {
     (void)state;
     make_folder(folder, sizeof folder);
-    fgio_files_start(); /* small limits on files become errors */
+    fgio_files_init(); /* small limits on files become errors */
     return 0;
 }
 
@@ -114,8 +114,8 @@ static void restore_is_bit_exact(void **state) {
     static const int sizes[] = {1, 2, 5};
     (void)state;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        crew_member member[CREW_MOST];
-        crew(sizes[i], round_trip, NULL, 20.0, member);
+        thread_worker member[THREAD_WORKERS_MAX];
+        run_workers(sizes[i], round_trip, NULL, 20.0, member);
         for (int r = 0; r < sizes[i]; r++)
             if (member[r].status != FRUG_OK)
                 fail_msg("worker %d of %d: %s", r, sizes[i], member[r].error);
@@ -139,7 +139,7 @@ static void old_checkpoints_are_removed_and_directories_created(void **state) {
     frug_comm *comm;
     sample_state s;
     char deep[300], path[400];
-    overheard said;
+    captured_errors said;
     (void)state;
     open_single(&comm, &s, 1);
     for (uint64_t step = 10; step <= 50; step += 10)
@@ -147,14 +147,14 @@ static void old_checkpoints_are_removed_and_directories_created(void **state) {
     assert_int_equal(count_files(folder, "step-"), 2);
     name_of(40, path, sizeof path);
     assert_int_equal(access(path, R_OK), 0);
-    listen_to_errors(&said);
+    capture_errors(&said);
     assert_int_equal(write_later(&s, 1, 20, 1), 0); /* another run with lower steps: it must not remove later ones */
-    stop_listening(&said);
+    end_capture_errors(&said);
     assert_non_null(strstr(said.text, "step 50"));
     assert_int_equal(count_files(folder, "step-"), 3);
-    listen_to_errors(&said);
+    capture_errors(&said);
     assert_int_equal(write_later(&s, 1, 30, 1), 0); /* which it says once */
-    stop_listening(&said);
+    end_capture_errors(&said);
     assert_null(strstr(said.text, "step 50"));
     assert_int_equal(count_files(folder, "step-"), 3); /* 20 has gone */
     snprintf(deep, sizeof deep, "%s/a/b", folder);
@@ -230,7 +230,7 @@ static void damaged_checkpoint_is_skipped(void **state) {
     frug_comm *comm;
     sample_state s, t;
     char path[400];
-    overheard said;
+    captured_errors said;
     struct stat st;
     uint64_t step = 0;
     bool redistributed;
@@ -244,11 +244,11 @@ static void damaged_checkpoint_is_skipped(void **state) {
     const long places[] = {3, 20, 2000, st.st_size / 2, -1};
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
         flip(path, places[i]);
-        listen_to_errors(&said);
+        capture_errors(&said);
         int code = open_and_restore(folder, &t, &step, &redistributed), alone_code;
         uint64_t unused;
         alone_code = open_and_restore(path, &t, &unused, &redistributed);
-        stop_listening(&said);
+        end_capture_errors(&said);
         assert_int_equal(code, 0);
         assert_int_equal(step, 1);
         assert_int_equal(alone_code, 1); /* opened by its name, it is an error */
@@ -257,9 +257,9 @@ static void damaged_checkpoint_is_skipped(void **state) {
         flip(path, places[i]);
     }
     assert_int_equal(truncate(path, st.st_size - 1), 0);
-    listen_to_errors(&said);
+    capture_errors(&said);
     assert_int_equal(open_and_restore(folder, &t, &step, &redistributed), 0);
-    stop_listening(&said);
+    end_capture_errors(&said);
     assert_int_equal(step, 1);
     assert_true(same_states(&s, &t));
     remove_folder(folder);
@@ -269,12 +269,12 @@ static void damaged_checkpoint_is_skipped(void **state) {
 }
 
 static void expect_refused(const char *path, const sample_state *s, const char *words) {
-    overheard said;
+    captured_errors said;
     uint64_t step;
     bool redistributed;
-    listen_to_errors(&said);
+    capture_errors(&said);
     int code = open_and_restore(path, s, &step, &redistributed);
-    stop_listening(&said);
+    end_capture_errors(&said);
     assert_int_equal(code, 1);
     assert_non_null(strstr(said.text, path));
     if (!strstr(said.text, words))
@@ -337,19 +337,19 @@ static void full_disk_fails_on_all_workers_and_keeps_older_files(void **state) {
     static const rlim_t rooms[] = {0, 100, 5000, 20000}; /* of 38 kB with three workers: header, weights, residuals */
     frug_comm *comm;
     sample_state s;
-    overheard said;
+    captured_errors said;
     uint64_t step = 0;
     bool redistributed;
     (void)state;
     open_single(&comm, &s, 1);
     assert_int_equal(write_step(&s, 1, 1), 0);
     for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++) {
-        crew_member member[CREW_MOST];
-        listen_to_errors(&said);
+        thread_worker member[THREAD_WORKERS_MAX];
+        capture_errors(&said);
         limit_files(rooms[i]);
-        crew(3, write_to_full_disk, NULL, 20.0, member);
+        run_workers(3, write_to_full_disk, NULL, 20.0, member);
         limit_files(RLIM_INFINITY);
-        stop_listening(&said);
+        end_capture_errors(&said);
         for (int r = 0; r < 3; r++)
             if (member[r].status != FRUG_OK)
                 fail_msg("worker %d did not fail with room for %d bytes", r, (int)rooms[i]);
@@ -468,17 +468,17 @@ static void mean_of(const move_house *m, int workers, double *mean) {
 static void expect_kept(const char *method, int workers, double part) {
     fgt_graph *g = sample_graph(1);
     move_house m = {method, (size_t)g->elements, NULL, NULL};
-    crew_member member[CREW_MOST];
+    thread_worker member[THREAD_WORKERS_MAX];
     double before[4096], after[4096], largest = 0, worst = 0;
     fgt_graph_destroy(g);
     assert_true(m.n <= 4096);
     m.residual = calloc(NEW_MOST * m.n, sizeof(float));
     m.weights = calloc(m.n, sizeof(float));
-    crew(OLD, leave, &m, 20.0, member);
+    run_workers(OLD, leave, &m, 20.0, member);
     for (int r = 0; r < OLD; r++)
         assert_int_equal(member[r].status, FRUG_OK);
     mean_of(&m, OLD, before);
-    crew(workers, move_in, &m, 20.0, member);
+    run_workers(workers, move_in, &m, 20.0, member);
     for (int r = 0; r < workers; r++)
         if (member[r].status != FRUG_OK)
             fail_msg("%s, %d workers: worker %d: %s", method, workers, r, member[r].error);
@@ -518,12 +518,12 @@ static frug_status disagree(frug_comm *comm, void *shared) {
 }
 
 static void disagreeing_workers_write_nothing(void **state) {
-    crew_member member[CREW_MOST];
-    overheard said;
+    thread_worker member[THREAD_WORKERS_MAX];
+    captured_errors said;
     (void)state;
-    listen_to_errors(&said);
-    crew(3, disagree, NULL, 20.0, member);
-    stop_listening(&said);
+    capture_errors(&said);
+    run_workers(3, disagree, NULL, 20.0, member);
+    end_capture_errors(&said);
     for (int r = 0; r < 3; r++)
         assert_int_equal(member[r].status, FRUG_OK);
     assert_non_null(strstr(said.text, "workers 0 and 1 disagree about the step"));

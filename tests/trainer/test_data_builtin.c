@@ -16,7 +16,7 @@
 
 #include "support/temp_files.h"
 
-static fgt_data *open_builtin(fgt_data_want want) {
+static fgt_data *open_builtin(fgt_data_options want) {
     fgt_data *data = NULL;
     want.path = "builtin";
     assert_int_equal(fgt_data_open(&want, &data), FGIO_EXIT_OK);
@@ -25,7 +25,7 @@ static fgt_data *open_builtin(fgt_data_want want) {
 
 /* A split as one batch. */
 static fgt_batch whole(const fgt_data *data, fgt_split split) {
-    const fgt_data_info *info = fgt_data_about(data);
+    const fgt_data_info *info = fgt_data_get_info(data);
     fgt_batch batch;
     assert_int_equal(fgt_batch_create(info, (uint32_t)info->count[split], &batch), FGIO_EXIT_OK);
     fgt_data_batch(data, split, 0, 0, (uint32_t)info->count[split], &batch);
@@ -109,7 +109,7 @@ static int rule_of_image(const float *image) {
 static void images_need_more_than_a_linear_model(void **state) {
     int right = 0, classes[CLASSES] = {0};
     (void)state;
-    fgt_data *data = open_builtin((fgt_data_want){
+    fgt_data *data = open_builtin((fgt_data_options){
         .task = FGT_TASK_IMAGES, .channels = 1, .height = SIDE, .width = SIDE, .classes = CLASSES, .samples = 1600});
     fgt_batch train = whole(data, FGT_TRAIN), test = whole(data, FGT_TEST);
     assert_int_equal(test.n, 200);
@@ -138,12 +138,12 @@ static void images_need_more_than_a_linear_model(void **state) {
 static void augmented_images_keep_their_class(void **state) {
     int right = 0;
     (void)state;
-    fgt_data *data = open_builtin((fgt_data_want){.task = FGT_TASK_IMAGES,
-                                                  .height = SIDE,
-                                                  .width = SIDE,
-                                                  .samples = 200,
-                                                  .augment = FGT_AUGMENT_AUTO,
-                                                  .seed = 8});
+    fgt_data *data = open_builtin((fgt_data_options){.task = FGT_TASK_IMAGES,
+                                                     .height = SIDE,
+                                                     .width = SIDE,
+                                                     .samples = 200,
+                                                     .augment = FGT_AUGMENT_AUTO,
+                                                     .seed = 8});
     fgt_batch train = whole(data, FGT_TRAIN);
     for (uint32_t i = 0; i < train.n; i++) {
         float mean = 0, *image = train.pixels + i * PIXELS;
@@ -181,7 +181,7 @@ static double count_model(const fgt_batch *train, const fgt_batch *test, int top
 
 static void tokens_depend_on_the_first_one(void **state) {
     (void)state;
-    fgt_data *data = open_builtin((fgt_data_want){.task = FGT_TASK_LANGUAGE, .vocab = VOCAB, .length = LENGTH});
+    fgt_data *data = open_builtin((fgt_data_options){.task = FGT_TASK_LANGUAGE, .vocab = VOCAB, .length = LENGTH});
     fgt_batch train = whole(data, FGT_TRAIN), test = whole(data, FGT_TEST);
     for (uint32_t i = 0; i < test.n * LENGTH; i++)
         if (i % LENGTH < LENGTH - 1)
@@ -215,7 +215,7 @@ static void sentences_need_more_than_a_linear_model(void **state) {
     int right = 0;
     (void)state;
     fgt_data *data =
-        open_builtin((fgt_data_want){.task = FGT_TASK_SENTENCES, .vocab = WORDS, .length = WIDTH, .classes = 2});
+        open_builtin((fgt_data_options){.task = FGT_TASK_SENTENCES, .vocab = WORDS, .length = WIDTH, .classes = 2});
     fgt_batch train = whole(data, FGT_TRAIN), test = whole(data, FGT_TEST);
     float *x = malloc(train.n * sizeof(float[WORDS])), *y = malloc(test.n * sizeof(float[WORDS]));
     assert_non_null(x);
@@ -242,7 +242,7 @@ static void sentences_need_more_than_a_linear_model(void **state) {
 static void data_do_not_depend_on_the_seed(void **state) {
     (void)state;
     for (fgt_task task = FGT_TASK_IMAGES; task <= FGT_TASK_MASKED; task++) {
-        fgt_data_want want = {.task = task, .length = 16, .samples = 64};
+        fgt_data_options want = {.task = task, .length = 16, .samples = 64};
         fgt_data *a = open_builtin(want), *b;
         want.seed = 9;
         b = open_builtin(want);
@@ -267,7 +267,7 @@ static void data_do_not_depend_on_the_seed(void **state) {
 }
 
 static void odd_sizes_work_or_are_refused(void **state) {
-    static const fgt_data_want good[] = {
+    static const fgt_data_options good[] = {
         {.task = FGT_TASK_IMAGES, .channels = 3, .height = 1, .width = 1, .classes = 1, .samples = 1},
         {.task = FGT_TASK_IMAGES, .channels = 3, .height = 7, .width = 300, .classes = 1000, .samples = 9},
         {.task = FGT_TASK_LANGUAGE, .vocab = 12, .length = 8, .samples = 9},
@@ -276,28 +276,28 @@ static void odd_sizes_work_or_are_refused(void **state) {
         {.task = FGT_TASK_SENTENCES, .vocab = 14, .length = 8, .classes = 2, .samples = 9},
         {.task = FGT_TASK_SENTENCES, .vocab = 30522, .length = 33, .classes = 1, .samples = 9},
         {.task = FGT_TASK_SENTENCES, .vocab = 30522, .length = 33, .classes = 400, .samples = 9}};
-    static const fgt_data_want bad[] = {{.task = FGT_TASK_IMAGES, .height = 1 << 20},
-                                        {.task = FGT_TASK_LANGUAGE, .vocab = 11, .length = 8},
-                                        {.task = FGT_TASK_SENTENCES, .vocab = 13, .length = 8},
-                                        {.task = FGT_TASK_SENTENCES, .classes = UINT32_MAX, .length = 8}};
+    static const fgt_data_options bad[] = {{.task = FGT_TASK_IMAGES, .height = 1 << 20},
+                                           {.task = FGT_TASK_LANGUAGE, .vocab = 11, .length = 8},
+                                           {.task = FGT_TASK_SENTENCES, .vocab = 13, .length = 8},
+                                           {.task = FGT_TASK_SENTENCES, .classes = UINT32_MAX, .length = 8}};
     (void)state;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         fgt_data *data = open_builtin(good[i]);
         fgt_batch batch = whole(data, FGT_TRAIN);
-        const fgt_data_info *info = fgt_data_about(data);
+        const fgt_data_info *info = fgt_data_get_info(data);
         for (uint32_t k = 0; info->task != FGT_TASK_IMAGES && k < batch.n * info->length; k++)
             assert_in_range(batch.tokens[k], 0, info->vocab - 1);
         fgt_batch_destroy(&batch);
         fgt_data_close(data);
     }
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        fgt_data_want want = bad[i];
+        fgt_data_options want = bad[i];
         fgt_data *data = NULL;
-        caught c;
+        stderr_capture c;
         want.path = "builtin";
-        catch_begin(&c);
+        stderr_capture_begin(&c);
         int status = fgt_data_open(&want, &data);
-        assert_non_null(strstr(catch_end(&c), "expected at"));
+        assert_non_null(strstr(stderr_capture_end(&c), "expected at"));
         assert_int_equal(status, FGIO_EXIT_FAIL);
     }
 }

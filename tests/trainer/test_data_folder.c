@@ -77,7 +77,7 @@ static made make_png(int shade) {
 }
 
 static void put(const char *root, const char *below, made m) {
-    char path[2 * PLACE_MAX];
+    char path[2 * TEMP_PATH_MAX];
     snprintf(path, sizeof path, "%s/%s", root, below);
     for (char *slash = path + strlen(root) + 1; (slash = strchr(slash, '/')) != NULL; slash++) {
         *slash = '\0';
@@ -92,13 +92,13 @@ static void put(const char *root, const char *below, made m) {
 }
 
 static void remove_all(const char *root) {
-    char command[2 * PLACE_MAX];
+    char command[2 * TEMP_PATH_MAX];
     snprintf(command, sizeof command, "rm -r '%s'", root);
     assert_int_equal(system(command), 0);
 }
 
 /* Two classes in ImageNet's layout; those of b are brighter. */
-static void make_folder(char root[PLACE_MAX]) {
+static void make_folder(char root[TEMP_PATH_MAX]) {
     strcpy(root, "/tmp/frugrad-test-XXXXXX");
     assert_non_null(mkdtemp(root));
     for (int i = 0; i < 5; i++) {
@@ -115,7 +115,7 @@ static void make_folder(char root[PLACE_MAX]) {
 }
 
 static fgt_data *open_folder(const char *path, uint32_t channels, int augment) {
-    fgt_data_want want = {.task = FGT_TASK_IMAGES, .path = path, .augment = augment, .seed = 5};
+    fgt_data_options want = {.task = FGT_TASK_IMAGES, .path = path, .augment = augment, .seed = 5};
     fgt_data *data = NULL;
     want.channels = channels;
     want.height = want.width = SIDE;
@@ -124,12 +124,12 @@ static fgt_data *open_folder(const char *path, uint32_t channels, int augment) {
 }
 
 static void assert_refused(const char *path, const char *reason) {
-    fgt_data_want want = {.task = FGT_TASK_IMAGES, .path = path, .channels = 3, .height = SIDE, .width = SIDE};
+    fgt_data_options want = {.task = FGT_TASK_IMAGES, .path = path, .channels = 3, .height = SIDE, .width = SIDE};
     fgt_data *data = NULL;
-    caught c;
-    catch_begin(&c);
+    stderr_capture c;
+    stderr_capture_begin(&c);
     int status = fgt_data_open(&want, &data);
-    catch_end(&c);
+    stderr_capture_end(&c);
     if (status != FGIO_EXIT_FAIL || data != NULL || strstr(c.text, reason) == NULL)
         fail_msg("said '%s'; expected: %s", c.text, reason);
 }
@@ -141,12 +141,12 @@ static void files_are_decoded(void **state) {
     made files[] = {make_jpeg(40, 3, 0), make_jpeg(40, 3, 1), make_jpeg(40, 1, 0), make_jpeg(40, 4, 0), make_png(40)};
     for (int i = 0; i < 5; i++)
         for (uint32_t shrink = 1; shrink <= 8; shrink *= 2) {
-            fgt_picture p;
-            fgio_why why;
+            fgt_image p;
+            fgio_reason why;
             uint32_t width, height, by = i == 4 ? 1 : shrink;
-            assert_int_equal(fgt_picture_size(files[i].file, files[i].len, &width, &height, &why), 0);
+            assert_int_equal(fgt_image_size(files[i].file, files[i].len, &width, &height, &why), 0);
             assert_true(width == W && height == H);
-            assert_int_equal(fgt_picture_decode(files[i].file, files[i].len, shrink, &p, &why), 0);
+            assert_int_equal(fgt_image_decode(files[i].file, files[i].len, shrink, &p, &why), 0);
             assert_true(p.width == (W + by - 1) / by && p.height == (H + by - 1) / by);
             for (uint32_t x = 0; x < p.width - 1; x++) { /* the last pixel may cover less than the others */
                 double expected = 40 + 2 * (by * (x + 0.5) - 0.5);
@@ -160,9 +160,9 @@ static void files_are_decoded(void **state) {
 }
 
 static void assert_bad(const unsigned char *file, size_t len, const char *reason) {
-    fgt_picture p;
-    fgio_why why = {""};
-    assert_int_equal(fgt_picture_decode(file, len, 1, &p, &why), -1);
+    fgt_image p;
+    fgio_reason why = {""};
+    assert_int_equal(fgt_image_decode(file, len, 1, &p, &why), -1);
     if (strstr(why.text, reason) == NULL)
         fail_msg("said '%s'; expected: %s", why.text, reason);
 }
@@ -199,20 +199,22 @@ static void huge_images_are_refused(void **state) {
 static void regions_are_resized(void **state) {
     unsigned char rgb[3 * 8 * 4];
     float to[3 * 8 * 4];
-    fgt_picture p = {8, 4, rgb};
+    fgt_image p = {8, 4, rgb};
     (void)state;
     for (int i = 0; i < 3 * 8 * 4; i++)
         rgb[i] = (unsigned char)(10 * (i / 3 % 8) + i % 3);
     for (int mirror = 0; mirror < 2; mirror++) {
-        assert_int_equal(fgt_resize(&p, &(fgt_region){0, 0, 8, 4}, 8, 4, mirror, to), 0); /* as it is */
+        assert_int_equal(fgt_image_resize(&p, &(fgt_image_region){0, 0, 8, 4}, 8, 4, mirror, to), 0); /* as it is */
         for (int i = 0; i < 8 * 4; i++)
             for (int c = 0; c < 3; c++)
                 assert_true(to[c * 32 + i] == (float)(10 * (mirror ? 7 - i % 8 : i % 8) + c));
-        assert_int_equal(fgt_resize(&p, &(fgt_region){2, 1, 4, 2}, 2, 1, mirror, to), 0); /* half of its middle */
+        assert_int_equal(fgt_image_resize(&p, &(fgt_image_region){2, 1, 4, 2}, 2, 1, mirror, to),
+                         0); /* half of its middle */
         assert_true(fabs((double)to[mirror] - 25) < 1 && fabs((double)to[!mirror] - 45) < 1);
-        assert_int_equal(fgt_resize(&p, &(fgt_region){0, 0, 8, 4}, 1, 1, mirror, to), 0);
+        assert_int_equal(fgt_image_resize(&p, &(fgt_image_region){0, 0, 8, 4}, 1, 1, mirror, to), 0);
         assert_true(fabs((double)to[0] - 35) < 1e-4 && fabs((double)to[2] - 37) < 1e-4);
-        assert_int_equal(fgt_resize(&p, &(fgt_region){7.5, 3.5, 0.5, 0.5}, 8, 4, mirror, to), 0); /* a corner */
+        assert_int_equal(fgt_image_resize(&p, &(fgt_image_region){7.5, 3.5, 0.5, 0.5}, 8, 4, mirror, to),
+                         0); /* a corner */
         assert_true(fabs((double)to[0] - 70) < 5 && fabs((double)to[31] - 70) < 5);
     }
 }
@@ -220,13 +222,13 @@ static void regions_are_resized(void **state) {
 /* ---- folders ---- */
 
 static void folders_are_classes(void **state) {
-    char root[PLACE_MAX];
+    char root[TEMP_PATH_MAX];
     fgt_batch batch;
     (void)state;
     make_folder(root);
     for (uint32_t channels = 1; channels <= 3; channels += 2) {
         fgt_data *data = open_folder(root, channels, FGT_AUGMENT_AUTO);
-        const fgt_data_info *info = fgt_data_about(data);
+        const fgt_data_info *info = fgt_data_get_info(data);
         assert_true(info->classes == 2 && info->channels == channels && info->width == SIDE && info->height == SIDE);
         assert_true(info->count[FGT_TRAIN] == 10 && info->count[FGT_VALID] == 3 && info->count[FGT_TEST] == 0);
         assert_string_equal(info->augment, "crop+mirror");
@@ -249,14 +251,14 @@ static void folders_are_classes(void **state) {
 /* A sample depends on the seed, the epoch and its index alone, not on threads and order. */
 static void batches_are_the_same_with_any_threads(void **state) {
     enum { SIZE = 3 * SIDE * SIDE };
-    char root[PLACE_MAX];
+    char root[TEMP_PATH_MAX];
     fgt_batch a, b;
     int changed = 0;
     (void)state;
     make_folder(root);
     fgt_data *data = open_folder(root, 3, FGT_AUGMENT_AUTO), *again = open_folder(root, 3, FGT_AUGMENT_AUTO);
-    assert_int_equal(fgt_batch_create(fgt_data_about(data), 10, &a), FGIO_EXIT_OK);
-    assert_int_equal(fgt_batch_create(fgt_data_about(data), 10, &b), FGIO_EXIT_OK);
+    assert_int_equal(fgt_batch_create(fgt_data_get_info(data), 10, &a), FGIO_EXIT_OK);
+    assert_int_equal(fgt_batch_create(fgt_data_get_info(data), 10, &b), FGIO_EXIT_OK);
     for (uint64_t epoch = 0; epoch < 2; epoch++) {
         a.threads = 1;
         b.threads = 4;
@@ -293,15 +295,15 @@ static void validation_is_held_out_without_val(void **state) {
     }
     put(root, "single/x.png", make_png(200));
     fgt_data *data = open_folder(root, 3, FGT_AUGMENT_NONE);
-    assert_int_equal(fgt_data_about(data)->classes, 3);
-    assert_int_equal(fgt_data_about(data)->count[FGT_VALID], 3); /* two of 21, one of 3, none of 1 */
-    assert_int_equal(fgt_data_about(data)->count[FGT_TRAIN], 22);
+    assert_int_equal(fgt_data_get_info(data)->classes, 3);
+    assert_int_equal(fgt_data_get_info(data)->count[FGT_VALID], 3); /* two of 21, one of 3, none of 1 */
+    assert_int_equal(fgt_data_get_info(data)->count[FGT_TRAIN], 22);
     fgt_data_close(data);
     remove_all(root);
 }
 
 static void wrong_folders_are_refused(void **state) {
-    char root[PLACE_MAX], path[2 * PLACE_MAX];
+    char root[TEMP_PATH_MAX], path[2 * TEMP_PATH_MAX];
     (void)state;
     make_folder(root);
     put(root, "val/c/x.png", make_png(3));
@@ -321,8 +323,8 @@ static void damaged_image_stops_the_run(void **state) {
     static const char *const files[] = {"train/a/2.JPEG", "val/a/x.jpeg"};
     (void)state;
     for (int i = 0; i < 2; i++) {
-        char root[PLACE_MAX];
-        caught c;
+        char root[TEMP_PATH_MAX];
+        stderr_capture c;
         fgt_report report;
         make_folder(root);
         made m = make_jpeg(3, 3, 0);
@@ -340,9 +342,9 @@ static void damaged_image_stops_the_run(void **state) {
                        .batch = 5,
                        .keep = 1,
                        .eval = true};
-        catch_begin(&c);
+        stderr_capture_begin(&c);
         int status = fgt_job_train(&job, NULL, &report);
-        catch_end(&c);
+        stderr_capture_end(&c);
         assert_int_equal(status, FGIO_EXIT_FAIL);
         if (strstr(c.text, files[i]) == NULL || strstr(c.text, "not a sound JPEG: Premature end") == NULL)
             fail_msg("said '%s'", c.text);

@@ -65,38 +65,39 @@ static void write_idx(const char *place, int split, int n, int labels) {
                 images[16 + (i * H + y) * W + x] = pixel(split, i, y, x);
     for (int i = 0; i < labels; i++)
         classes[8 + i] = (unsigned char)(i % 4);
-    place_write(place, split ? "t10k-images-idx3-ubyte" : "train-images-idx3-ubyte", images, (size_t)(16 + n * H * W));
-    place_write(place, split ? "t10k-labels-idx1-ubyte" : "train-labels-idx1-ubyte", classes, (size_t)(8 + labels));
+    temp_dir_write(place, split ? "t10k-images-idx3-ubyte" : "train-images-idx3-ubyte", images,
+                   (size_t)(16 + n * H * W));
+    temp_dir_write(place, split ? "t10k-labels-idx1-ubyte" : "train-labels-idx1-ubyte", classes, (size_t)(8 + labels));
 }
 
 static fgt_data *open_images(const char *path, int augment) {
-    fgt_data_want want = {.task = FGT_TASK_IMAGES, .path = path, .augment = augment, .seed = 5};
+    fgt_data_options want = {.task = FGT_TASK_IMAGES, .path = path, .augment = augment, .seed = 5};
     fgt_data *data = NULL;
     assert_int_equal(fgt_data_open(&want, &data), FGIO_EXIT_OK);
     return data;
 }
 
 static void assert_refused(const char *path, const char *reason) {
-    fgt_data_want want = {.task = FGT_TASK_IMAGES, .path = path};
+    fgt_data_options want = {.task = FGT_TASK_IMAGES, .path = path};
     fgt_data *data = NULL;
-    caught c;
-    catch_begin(&c);
+    stderr_capture c;
+    stderr_capture_begin(&c);
     int status = fgt_data_open(&want, &data);
-    catch_end(&c);
+    stderr_capture_end(&c);
     if (status != FGIO_EXIT_FAIL || data != NULL || strstr(c.text, reason) == NULL)
         fail_msg("said '%s'; expected: %s", c.text, reason);
 }
 
 /* A directory called fashion-mnist has known constants; each test image must match its own. */
 static void idx_images_are_normalized(void **state) {
-    char place[PLACE_MAX];
+    char place[TEMP_PATH_MAX];
     fgt_batch batch;
     (void)state;
-    place_make(place, "fashion-mnist");
+    temp_dir_create(place, "fashion-mnist");
     write_idx(place, 0, TRAIN, TRAIN);
     write_idx(place, 1, TEST, TEST);
     fgt_data *data = open_images(place, 0);
-    const fgt_data_info *info = fgt_data_about(data);
+    const fgt_data_info *info = fgt_data_get_info(data);
     assert_string_equal(info->name, "fashion-mnist");
     assert_int_equal(info->count[FGT_TRAIN], TRAIN);
     assert_int_equal(info->count[FGT_VALID], 0);
@@ -114,21 +115,21 @@ static void idx_images_are_normalized(void **state) {
     assert_int_equal(batch.n, 0);
     fgt_batch_destroy(&batch);
     fgt_data_close(data);
-    place_remove(place);
+    temp_dir_remove(place);
 }
 
 /* For others mean and deviation are computed: over an epoch the pixels have mean 0 and variance 1. */
 static void other_idx_sets_use_their_own_statistics(void **state) {
-    char place[PLACE_MAX];
+    char place[TEMP_PATH_MAX];
     fgt_batch batch;
     double sum = 0, squares = 0;
     int seen[4] = {0};
     (void)state;
-    place_make(place, "digits");
+    temp_dir_create(place, "digits");
     write_idx(place, 0, TRAIN, TRAIN);
     write_idx(place, 1, TEST, TEST);
     fgt_data *data = open_images(place, 0);
-    assert_int_equal(fgt_batch_create(fgt_data_about(data), 2 * TRAIN, &batch), FGIO_EXIT_OK);
+    assert_int_equal(fgt_batch_create(fgt_data_get_info(data), 2 * TRAIN, &batch), FGIO_EXIT_OK);
     fgt_data_batch(data, FGT_TRAIN, 1, 0, 2 * TRAIN, &batch);
     for (int i = 0; i < TRAIN * H * W; i++) {
         sum += (double)batch.pixels[i];
@@ -143,33 +144,33 @@ static void other_idx_sets_use_their_own_statistics(void **state) {
     assert_memory_equal(batch.pixels, batch.pixels + TRAIN * H * W, TRAIN * H * W * sizeof(float));
     fgt_batch_destroy(&batch);
     fgt_data_close(data);
-    place_remove(place);
+    temp_dir_remove(place);
 }
 
 static void wrong_idx_files_are_refused(void **state) {
-    char place[PLACE_MAX];
+    char place[TEMP_PATH_MAX];
     static const unsigned char other[] = {0, 0, 13, 3, 0, 0, 0, 1};
     static const unsigned char huge[] = {0, 0, 8, 3, 255, 255, 255, 255, 0, 0, 64, 0, 0, 0, 64, 0};
     static const unsigned char flat[] = {0, 0, 8, 3, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1};
     (void)state;
-    place_make(place, "mnist");
+    temp_dir_create(place, "mnist");
     assert_refused(place, "expected a directory with 'train-images-idx3-ubyte' (MNIST) or 'data_batch_1.bin'");
     write_idx(place, 0, TRAIN, TRAIN - 1);
     assert_refused(place, "train-labels-idx1-ubyte: byte 4: expected 7 labels, one for each image, found 6");
     write_idx(place, 0, TRAIN, TRAIN);
     assert_refused(place, "expected 't10k-images-idx3-ubyte' in this directory");
     write_idx(place, 1, 8, 8);
-    place_write(place, "t10k-labels-idx1-ubyte", "\0\0\x08\x01\0\0\0\x08\0\1\2\3\3\2\x04\0", 16);
+    temp_dir_write(place, "t10k-labels-idx1-ubyte", "\0\0\x08\x01\0\0\0\x08\0\1\2\3\3\2\x04\0", 16);
     assert_refused(place, "t10k-labels-idx1-ubyte: byte 14: expected a label below 4, as in training, found 4");
-    place_write(place, "train-images-idx3-ubyte", other, sizeof other);
+    temp_dir_write(place, "train-images-idx3-ubyte", other, sizeof other);
     assert_refused(place, "train-images-idx3-ubyte: byte 0: expected 00 00 08 03");
-    place_write(place, "train-images-idx3-ubyte", huge, 9);
+    temp_dir_write(place, "train-images-idx3-ubyte", huge, 9);
     assert_refused(place, "byte 9: the file ends; expected a header of 16 bytes");
-    place_write(place, "train-images-idx3-ubyte", huge, sizeof huge);
+    temp_dir_write(place, "train-images-idx3-ubyte", huge, sizeof huge);
     assert_refused(place, "byte 16: the file ends; expected 1152921504338411520 bytes of data");
-    place_write(place, "train-images-idx3-ubyte", flat, sizeof flat);
+    temp_dir_write(place, "train-images-idx3-ubyte", flat, sizeof flat);
     assert_refused(place, "byte 8: expected a side of 1 to 16384 pixels, found 0");
-    place_remove(place);
+    temp_dir_remove(place);
 }
 
 static unsigned char cifar_pixel(int record, int i) {
@@ -184,7 +185,7 @@ static void write_cifar(const char *place, const char *name, int first, int n) {
         for (int i = 0; i < FGT_CIFAR_PIXELS; i++)
             bytes[r * RECORD + 1 + i] = cifar_pixel(first + r, i);
     }
-    place_write(place, name, bytes, (size_t)n * RECORD);
+    temp_dir_write(place, name, bytes, (size_t)n * RECORD);
     free(bytes);
 }
 
@@ -219,14 +220,14 @@ static int find_move(const float *got, int record) {
 }
 
 static void cifar_images_are_shifted_in_training_only(void **state) {
-    char place[PLACE_MAX];
+    char place[TEMP_PATH_MAX];
     fgt_batch batch, again;
     int moved = 0, flipped = 0;
     (void)state;
-    place_make(place, "cifar");
+    temp_dir_create(place, "cifar");
     write_all_cifar(place);
     fgt_data *data = open_images(place, FGT_AUGMENT_AUTO);
-    const fgt_data_info *info = fgt_data_about(data);
+    const fgt_data_info *info = fgt_data_get_info(data);
     assert_string_equal(info->name, "cifar-10");
     assert_string_equal(info->augment, "crop+mirror");
     assert_int_equal(info->count[FGT_TRAIN], 10);
@@ -252,21 +253,21 @@ static void cifar_images_are_shifted_in_training_only(void **state) {
     fgt_batch_destroy(&batch);
     fgt_batch_destroy(&again);
     fgt_data_close(data);
-    place_remove(place);
+    temp_dir_remove(place);
 }
 
 /* Each option value has its own effect and no other. */
 static void augmentation_follows_the_option(void **state) {
-    char place[PLACE_MAX];
+    char place[TEMP_PATH_MAX];
     fgt_batch batch;
     (void)state;
-    place_make(place, "cifar");
+    temp_dir_create(place, "cifar");
     write_all_cifar(place);
     for (int how = FGT_AUGMENT_NONE; how < FGT_AUGMENT_AUTO; how++) {
         fgt_data *data = open_images(place, how);
         int moved = 0, flipped = 0;
-        assert_string_equal(fgt_data_about(data)->augment, fgt_augment_names[how]);
-        assert_int_equal(fgt_batch_create(fgt_data_about(data), 10, &batch), FGIO_EXIT_OK);
+        assert_string_equal(fgt_data_get_info(data)->augment, fgt_augment_names[how]);
+        assert_int_equal(fgt_batch_create(fgt_data_get_info(data), 10, &batch), FGIO_EXIT_OK);
         fgt_data_batch(data, FGT_TRAIN, 0, 0, 10, &batch);
         for (int i = 0; i < 10; i++) {
             int move = find_move(batch.pixels + i * FGT_CIFAR_PIXELS, batch.targets[i]);
@@ -278,21 +279,21 @@ static void augmentation_follows_the_option(void **state) {
         fgt_batch_destroy(&batch);
         fgt_data_close(data);
     }
-    place_remove(place);
+    temp_dir_remove(place);
 }
 
 /* A mirrored 2 is no 2. */
 static void gray_idx_images_are_not_mirrored(void **state) {
-    char place[PLACE_MAX];
+    char place[TEMP_PATH_MAX];
     fgt_batch crop, both;
     (void)state;
-    place_make(place, "digits");
+    temp_dir_create(place, "digits");
     write_idx(place, 0, TRAIN, TRAIN);
     write_idx(place, 1, TEST, TEST);
     fgt_data *data = open_images(place, FGT_AUGMENT_AUTO), *asked = open_images(place, FGT_AUGMENT_CROP);
-    assert_string_equal(fgt_data_about(data)->augment, "crop");
-    assert_int_equal(fgt_batch_create(fgt_data_about(data), TRAIN, &crop), FGIO_EXIT_OK);
-    assert_int_equal(fgt_batch_create(fgt_data_about(data), TRAIN, &both), FGIO_EXIT_OK);
+    assert_string_equal(fgt_data_get_info(data)->augment, "crop");
+    assert_int_equal(fgt_batch_create(fgt_data_get_info(data), TRAIN, &crop), FGIO_EXIT_OK);
+    assert_int_equal(fgt_batch_create(fgt_data_get_info(data), TRAIN, &both), FGIO_EXIT_OK);
     fgt_data_batch(data, FGT_TRAIN, 0, 0, TRAIN, &both);
     fgt_data_batch(asked, FGT_TRAIN, 0, 0, TRAIN, &crop);
     assert_memory_equal(both.pixels, crop.pixels, sizeof(float) * TRAIN * H * W);
@@ -304,31 +305,31 @@ static void gray_idx_images_are_not_mirrored(void **state) {
     fgt_batch_destroy(&both);
     fgt_data_close(asked);
     fgt_data_close(data);
-    place_remove(place);
+    temp_dir_remove(place);
 }
 
 static void wrong_cifar_files_are_refused(void **state) {
-    char place[PLACE_MAX];
+    char place[TEMP_PATH_MAX];
     unsigned char record[RECORD] = {10};
     (void)state;
-    place_make(place, "cifar");
+    temp_dir_create(place, "cifar");
     write_all_cifar(place);
-    place_write(place, "data_batch_4.bin", record, RECORD);
+    temp_dir_write(place, "data_batch_4.bin", record, RECORD);
     assert_refused(place, "data_batch_4.bin: byte 0: expected a label of 0 to 9, found 10");
-    place_write(place, "data_batch_4.bin", record, RECORD - 1);
+    temp_dir_write(place, "data_batch_4.bin", record, RECORD - 1);
     assert_refused(place, "data_batch_4.bin: byte 3072: the file ends; expected records of 3073 bytes");
-    char path[2 * PLACE_MAX];
+    char path[2 * TEMP_PATH_MAX];
     snprintf(path, sizeof path, "%s/data_batch_4.bin", place);
     unlink(path);
     assert_refused(place, "expected 'data_batch_4.bin' in this directory");
-    place_text(place, "data_batch_4.bin.xz", "no xz at all");
+    temp_dir_write_text(place, "data_batch_4.bin.xz", "no xz at all");
     assert_refused(place, "data_batch_4.bin.xz: byte ");
-    place_remove(place);
+    temp_dir_remove(place);
 }
 
 /* Class counts and the sum of an epoch's normalized pixels, per sample. */
 static void survey(fgt_data *data, fgt_split split, int *classes, double *mean) {
-    const fgt_data_info *info = fgt_data_about(data);
+    const fgt_data_info *info = fgt_data_get_info(data);
     size_t size = (size_t)info->channels * info->height * info->width;
     fgt_batch batch;
     double sum = 0;
@@ -353,8 +354,8 @@ static void fashion_mnist_matches_published_counts(void **state) {
         skip();
     }
     fgt_data *data = open_images("fashion-mnist", 0);
-    assert_int_equal(fgt_data_about(data)->count[FGT_TRAIN], 60000);
-    assert_int_equal(fgt_data_about(data)->count[FGT_TEST], 10000);
+    assert_int_equal(fgt_data_get_info(data)->count[FGT_TRAIN], 60000);
+    assert_int_equal(fgt_data_get_info(data)->count[FGT_TEST], 10000);
     survey(data, FGT_TRAIN, classes, &mean);
     for (int i = 0; i < 10; i++)
         assert_int_equal(classes[i], 6000);
@@ -363,14 +364,14 @@ static void fashion_mnist_matches_published_counts(void **state) {
 }
 
 static void cifar_10_matches_published_counts(void **state) {
-    char path[PLACE_MAX];
+    char path[TEMP_PATH_MAX];
     int train[10] = {0}, test[10] = {0};
     double mean;
     (void)state;
     if (real_data("cifar10", path) == NULL)
         skip();
     fgt_data *data = open_images(path, 0);
-    assert_int_equal(fgt_data_about(data)->count[FGT_TRAIN], 50000);
+    assert_int_equal(fgt_data_get_info(data)->count[FGT_TRAIN], 50000);
     survey(data, FGT_TRAIN, train, &mean);
     survey(data, FGT_TEST, test, &mean);
     for (int i = 0; i < 10; i++) {
@@ -383,17 +384,17 @@ static void cifar_10_matches_published_counts(void **state) {
 /* Held-out samples are never trained on and never augmented; together the two splits are the training samples. */
 static void held_out_samples_are_the_last_and_unmoved(void **state) {
     enum { KEPT = 3 };
-    char place[PLACE_MAX];
+    char place[TEMP_PATH_MAX];
     fgt_batch all, kept;
     (void)state;
-    place_make(place, "fashion-mnist");
+    temp_dir_create(place, "fashion-mnist");
     write_idx(place, 0, TRAIN, TRAIN);
     write_idx(place, 1, TEST, TEST);
-    fgt_data_want want = {
+    fgt_data_options want = {
         .task = FGT_TASK_IMAGES, .path = place, .augment = FGT_AUGMENT_AUTO, .seed = 5, .hold_out = KEPT};
     fgt_data *data = NULL, *plain = open_images(place, 0);
     assert_int_equal(fgt_data_open(&want, &data), FGIO_EXIT_OK);
-    const fgt_data_info *info = fgt_data_about(data);
+    const fgt_data_info *info = fgt_data_get_info(data);
     assert_int_equal(info->count[FGT_TRAIN], TRAIN - KEPT);
     assert_int_equal(info->count[FGT_VALID], KEPT);
     assert_int_equal(fgt_batch_create(info, TRAIN, &all), FGIO_EXIT_OK);
@@ -406,18 +407,18 @@ static void held_out_samples_are_the_last_and_unmoved(void **state) {
             found += memcmp(kept.pixels + i * size, all.pixels + j * size, size * sizeof(float)) == 0;
     assert_int_equal(found, KEPT);
     want.hold_out = TRAIN;
-    caught c;
+    stderr_capture c;
     fgt_data *none = NULL;
-    catch_begin(&c);
+    stderr_capture_begin(&c);
     int status = fgt_data_open(&want, &none);
-    catch_end(&c);
+    stderr_capture_end(&c);
     assert_int_equal(status, FGIO_EXIT_FAIL);
     assert_non_null(strstr(c.text, "cannot hold out"));
     fgt_batch_destroy(&all);
     fgt_batch_destroy(&kept);
     fgt_data_close(data);
     fgt_data_close(plain);
-    place_remove(place);
+    temp_dir_remove(place);
 }
 
 int main(void) {

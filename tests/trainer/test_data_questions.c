@@ -18,45 +18,45 @@
 
 enum { CLS = 1, SEP = 2, A = 4, B = 5, C = 6, T = 10 };
 
-static char vocabulary[2 * PLACE_MAX];
+static char vocabulary[2 * TEMP_PATH_MAX];
 
-static void make_place(char place[PLACE_MAX], const char *name) {
-    place_make(place, name);
-    place_text(place, "vocab.txt", "[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\nc\n");
+static void make_place(char place[TEMP_PATH_MAX], const char *name) {
+    temp_dir_create(place, name);
+    temp_dir_write_text(place, "vocab.txt", "[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\nc\n");
     snprintf(vocabulary, sizeof vocabulary, "%s/vocab.txt", place);
 }
 
 static fgt_data *open_questions(const char *path, const char *subset, const char *tokens, uint64_t hold_out) {
-    fgt_data_want want = {.task = FGT_TASK_SENTENCES,
-                          .path = path,
-                          .tokens = tokens,
-                          .subset = subset,
-                          .length = T,
-                          .hold_out = hold_out};
+    fgt_data_options want = {.task = FGT_TASK_SENTENCES,
+                             .path = path,
+                             .tokens = tokens,
+                             .subset = subset,
+                             .length = T,
+                             .hold_out = hold_out};
     fgt_data *data = NULL;
     assert_int_equal(fgt_data_open(&want, &data), FGIO_EXIT_OK);
     return data;
 }
 
 static void assert_refused(const char *subset, const char *file, const char *text, const char *reason) {
-    char place[PLACE_MAX];
+    char place[TEMP_PATH_MAX];
     fgt_data *data = NULL;
-    caught c;
+    stderr_capture c;
     make_place(place, "some");
-    place_text(place, file, text);
-    fgt_data_want want = {
+    temp_dir_write_text(place, file, text);
+    fgt_data_options want = {
         .task = FGT_TASK_SENTENCES, .path = place, .tokens = vocabulary, .subset = subset, .length = T};
-    catch_begin(&c);
+    stderr_capture_begin(&c);
     int status = fgt_data_open(&want, &data);
-    catch_end(&c);
+    stderr_capture_end(&c);
     if (status != FGIO_EXIT_FAIL || data != NULL || strstr(c.text, reason) == NULL)
         fail_msg("said '%s'; expected: %s", c.text, reason);
-    place_remove(place);
+    temp_dir_remove(place);
 }
 
 static void assert_row(const fgt_data *data, fgt_split split, uint64_t at, const int32_t tokens[T], int label) {
     fgt_batch batch;
-    assert_int_equal(fgt_batch_create(fgt_data_about(data), 1, &batch), FGIO_EXIT_OK);
+    assert_int_equal(fgt_batch_create(fgt_data_get_info(data), 1, &batch), FGIO_EXIT_OK);
     fgt_data_batch(data, split, 0, at, 1, &batch);
     assert_memory_equal(batch.tokens, tokens, T * sizeof *tokens);
     assert_int_equal(batch.targets[0], label);
@@ -64,15 +64,15 @@ static void assert_row(const fgt_data *data, fgt_split split, uint64_t at, const
 }
 
 static void boolq_line_is_question_and_passage(void **state) {
-    char place[PLACE_MAX];
+    char place[TEMP_PATH_MAX];
     (void)state;
     make_place(place, "BoolQ"); /* the directory says which */
-    place_text(place, "train_1_of_2.jsonl",
-               "{\"question\": \"a b\", \"title\": \"c\", \"answer\": true, \"passage\": \"b b\"}\r\n \n"
-               "{\"question\": \"c\", \"answer\": false, \"passage\": \"b b b b b b b b\"}");
-    place_text(place, "dev.jsonl", "{\"question\": \"\\u0061\", \"answer\": false, \"passage\": \"c\"}\n");
+    temp_dir_write_text(place, "train_1_of_2.jsonl",
+                        "{\"question\": \"a b\", \"title\": \"c\", \"answer\": true, \"passage\": \"b b\"}\r\n \n"
+                        "{\"question\": \"c\", \"answer\": false, \"passage\": \"b b b b b b b b\"}");
+    temp_dir_write_text(place, "dev.jsonl", "{\"question\": \"\\u0061\", \"answer\": false, \"passage\": \"c\"}\n");
     fgt_data *data = open_questions(place, NULL, vocabulary, 1);
-    const fgt_data_info *info = fgt_data_about(data);
+    const fgt_data_info *info = fgt_data_get_info(data);
     assert_string_equal(info->name, "boolq");
     assert_int_equal(info->classes, 2);
     assert_memory_equal(info->count, ((uint64_t[]){1, 1, 1}), sizeof info->count);
@@ -80,11 +80,11 @@ static void boolq_line_is_question_and_passage(void **state) {
     assert_row(data, FGT_VALID, 0, (int32_t[T]){CLS, C, SEP, B, B, B, B, B, B, SEP}, 0); /* cut */
     assert_row(data, FGT_TEST, 0, (int32_t[T]){CLS, A, SEP, C, SEP}, 0);
     fgt_data_close(data);
-    place_text(place, "train.jsonl", "{\"question\": \"c\", \"answer\": true, \"passage\": \"c\"}");
+    temp_dir_write_text(place, "train.jsonl", "{\"question\": \"c\", \"answer\": true, \"passage\": \"c\"}");
     data = open_questions(place, "boolq", vocabulary, 0); /* goes before a part */
     assert_row(data, FGT_TRAIN, 0, (int32_t[T]){CLS, C, SEP, C, SEP}, 1);
     fgt_data_close(data);
-    place_remove(place);
+    temp_dir_remove(place);
 }
 
 static void each_choice_becomes_a_pair(void **state) {
@@ -94,14 +94,14 @@ static void each_choice_becomes_a_pair(void **state) {
     static const int32_t pairs[3][T] = {{CLS, A, 0, 0, B, SEP, A, 0, 0, SEP}, /* "Answer1:" is in the question */
                                         {CLS, A, 0, 0, B, C, 0, SEP, B, SEP},
                                         {CLS, A, 0, 0, B, C, 0, SEP, C, SEP}};
-    char place[PLACE_MAX];
+    char place[TEMP_PATH_MAX];
     fgt_batch batch;
     (void)state;
     make_place(place, "some");
-    place_text(place, "ARC-Challenge_train.json", train);
+    temp_dir_write_text(place, "ARC-Challenge_train.json", train);
     fgt_data *data = open_questions(place, "ARC-Challenge", vocabulary, 0);
-    assert_memory_equal(fgt_data_about(data)->count, ((uint64_t[]){3, 0, 0}), sizeof(uint64_t[3]));
-    assert_int_equal(fgt_batch_create(fgt_data_about(data), 3, &batch), FGIO_EXIT_OK);
+    assert_memory_equal(fgt_data_get_info(data)->count, ((uint64_t[]){3, 0, 0}), sizeof(uint64_t[3]));
+    assert_int_equal(fgt_batch_create(fgt_data_get_info(data), 3, &batch), FGIO_EXIT_OK);
     fgt_data_batch(data, FGT_TRAIN, 0, 0, 3, &batch);
     int seen = 0;
     for (int i = 0; i < 3; i++) { /* shuffled */
@@ -115,7 +115,7 @@ static void each_choice_becomes_a_pair(void **state) {
     assert_int_equal(seen, 7);
     fgt_batch_destroy(&batch);
     fgt_data_close(data);
-    place_remove(place);
+    temp_dir_remove(place);
 }
 
 static void wrong_lines_are_refused(void **state) {
@@ -157,27 +157,27 @@ static void wrong_choices_are_refused(void **state) {
 }
 
 static void several_parts_are_refused(void **state) {
-    char place[PLACE_MAX];
+    char place[TEMP_PATH_MAX];
     fgt_data *data = NULL;
-    caught c;
+    stderr_capture c;
     (void)state;
     make_place(place, "boolq");
-    place_text(place, "train_1.jsonl", "");
-    place_text(place, "train_2.jsonl.xz", "");
-    fgt_data_want want = {.task = FGT_TASK_SENTENCES, .path = place, .tokens = vocabulary, .length = T};
-    catch_begin(&c);
+    temp_dir_write_text(place, "train_1.jsonl", "");
+    temp_dir_write_text(place, "train_2.jsonl.xz", "");
+    fgt_data_options want = {.task = FGT_TASK_SENTENCES, .path = place, .tokens = vocabulary, .length = T};
+    stderr_capture_begin(&c);
     int status = fgt_data_open(&want, &data);
-    catch_end(&c);
+    stderr_capture_end(&c);
     assert_int_equal(status, FGIO_EXIT_FAIL);
     assert_non_null(strstr(c.text, "or one file called 'train_WHATEVER.jsonl', found 2"));
-    place_remove(place);
+    temp_dir_remove(place);
 }
 
 /* The share of samples of the test split with label 1, in thousandths, rounded. */
 static int share_of_ones(const fgt_data *data) {
-    uint64_t count = fgt_data_about(data)->count[FGT_TEST], ones = 0;
+    uint64_t count = fgt_data_get_info(data)->count[FGT_TEST], ones = 0;
     fgt_batch batch;
-    assert_int_equal(fgt_batch_create(fgt_data_about(data), 1, &batch), FGIO_EXIT_OK);
+    assert_int_equal(fgt_batch_create(fgt_data_get_info(data), 1, &batch), FGIO_EXIT_OK);
     for (uint64_t i = 0; i < count; i++) {
         fgt_data_batch(data, FGT_TEST, 0, i, 1, &batch);
         ones += (uint64_t)batch.targets[0];
@@ -194,14 +194,14 @@ static void real_files_have_the_published_rows(void **state) {
     } tasks[] = {{"boolq", NULL, {1886, 0, 3270}, 622},
                  {"commonsense", "arc-easy", {9002, 0, 9501}, 250},
                  {"commonsense", "arc-challenge", {4476, 0, 4687}, 250}};
-    char path[PLACE_MAX], tokens[PLACE_MAX];
+    char path[TEMP_PATH_MAX], tokens[TEMP_PATH_MAX];
     (void)state;
     if (real_data("boolq", path) == NULL || real_data("commonsense", path) == NULL ||
         real_data("tokenizers/bert_base_uncased_vocab.txt", tokens) == NULL)
         skip();
     for (size_t i = 0; i < sizeof tasks / sizeof *tasks; i++) {
         fgt_data *data = open_questions(real_data(tasks[i].dir, path), tasks[i].subset, tokens, 0);
-        assert_memory_equal(fgt_data_about(data)->count, tasks[i].count, sizeof tasks[i].count);
+        assert_memory_equal(fgt_data_get_info(data)->count, tasks[i].count, sizeof tasks[i].count);
         assert_int_equal(share_of_ones(data), tasks[i].ones);
         fgt_data_close(data);
     }

@@ -21,17 +21,17 @@
 
 enum { CLS = 1, SEP = 2, A = 4, B = 5, T = 10 };
 
-static char vocabulary[2 * PLACE_MAX];
+static char vocabulary[2 * TEMP_PATH_MAX];
 
-static void make_place(char place[PLACE_MAX], const char *name, const char *train) {
-    place_make(place, name);
-    place_text(place, "vocab.txt", "[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\n");
-    place_text(place, "train.tsv", train);
+static void make_place(char place[TEMP_PATH_MAX], const char *name, const char *train) {
+    temp_dir_create(place, name);
+    temp_dir_write_text(place, "vocab.txt", "[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\n");
+    temp_dir_write_text(place, "train.tsv", train);
     snprintf(vocabulary, sizeof vocabulary, "%s/vocab.txt", place);
 }
 
 static fgt_data *open_sentences(const char *path, const char *subset, const char *tokens, uint32_t length) {
-    fgt_data_want want = {
+    fgt_data_options want = {
         .task = FGT_TASK_SENTENCES, .path = path, .tokens = tokens, .subset = subset, .length = length};
     fgt_data *data = NULL;
     assert_int_equal(fgt_data_open(&want, &data), FGIO_EXIT_OK);
@@ -39,22 +39,22 @@ static fgt_data *open_sentences(const char *path, const char *subset, const char
 }
 
 static void assert_refused(const char *name, const char *subset, const char *train, const char *reason) {
-    char place[PLACE_MAX];
+    char place[TEMP_PATH_MAX];
     fgt_data *data = NULL;
-    caught c;
+    stderr_capture c;
     make_place(place, name, train);
-    fgt_data_want want = {
+    fgt_data_options want = {
         .task = FGT_TASK_SENTENCES, .path = place, .tokens = vocabulary, .subset = subset, .length = T};
-    catch_begin(&c);
+    stderr_capture_begin(&c);
     int status = fgt_data_open(&want, &data);
-    catch_end(&c);
+    stderr_capture_end(&c);
     if (status == FGIO_EXIT_OK || data != NULL || strstr(c.text, reason) == NULL)
         fail_msg("said '%s'; expected: %s", c.text, reason);
-    place_remove(place);
+    temp_dir_remove(place);
 }
 
 static void longer_sentence_is_truncated_first(void **state) {
-    char place[PLACE_MAX];
+    char place[TEMP_PATH_MAX];
     fgt_batch batch;
     static const int32_t tokens[4][T] = {{CLS, A, SEP, B, B, SEP},
                                          {CLS, A, A, A, A, SEP, B, B, B, SEP},
@@ -63,14 +63,14 @@ static void longer_sentence_is_truncated_first(void **state) {
     static const int32_t lengths[4] = {6, T, T, T}, firsts[4] = {3, 6, 3, 8}, labels[4] = {1, 0, 1, 0};
     (void)state;
     make_place(place, "MRPC", "nothing");
-    place_text(place, "train.tsv",
-               "\xEF\xBB\xBFQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
-               "1\tx\ty\ta\tb b\r\n"
-               "0\tx\ty\ta a a a a a a\tb b b b b b b\n"
-               "1\tx\ty\ta\tb b b b b b b b b b\n"
-               "0\tx\ty\ta a a a a a a a a a\tb");
+    temp_dir_write_text(place, "train.tsv",
+                        "\xEF\xBB\xBFQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
+                        "1\tx\ty\ta\tb b\r\n"
+                        "0\tx\ty\ta a a a a a a\tb b b b b b b\n"
+                        "1\tx\ty\ta\tb b b b b b b b b b\n"
+                        "0\tx\ty\ta a a a a a a a a a\tb");
     fgt_data *data = open_sentences(place, NULL, vocabulary, T);
-    const fgt_data_info *info = fgt_data_about(data);
+    const fgt_data_info *info = fgt_data_get_info(data);
     assert_string_equal(info->name, "mrpc");
     assert_int_equal(info->classes, 2);
     assert_int_equal(info->count[FGT_TRAIN], 4);
@@ -92,30 +92,30 @@ static void longer_sentence_is_truncated_first(void **state) {
     assert_int_equal(seen, 15);
     fgt_batch_destroy(&batch);
     fgt_data_close(data);
-    place_remove(place);
+    temp_dir_remove(place);
 }
 
 static void single_sentences_and_numbers(void **state) {
-    char place[PLACE_MAX];
+    char place[TEMP_PATH_MAX];
     fgt_batch batch;
     (void)state;
     make_place(place, "some", "gj04\t1\t\ta \"b\n");
     fgt_data *data = open_sentences(place, "CoLA", vocabulary, T);
-    assert_int_equal(fgt_batch_create(fgt_data_about(data), 1, &batch), FGIO_EXIT_OK);
+    assert_int_equal(fgt_batch_create(fgt_data_get_info(data), 1, &batch), FGIO_EXIT_OK);
     fgt_data_batch(data, FGT_TRAIN, 0, 0, 1, &batch);
     assert_memory_equal(batch.tokens, ((int32_t[]){CLS, A, 0, B, SEP, 0}), sizeof(int32_t[6])); /* " is unknown */
     assert_int_equal(batch.targets[0], 1);
     fgt_batch_destroy(&batch);
     fgt_data_close(data);
-    place_text(place, "train.tsv", "index\tsentence1\tsentence2\tscore\n0\ta\tb\t3.25\n");
+    temp_dir_write_text(place, "train.tsv", "index\tsentence1\tsentence2\tscore\n0\ta\tb\t3.25\n");
     data = open_sentences(place, "sts-b", vocabulary, T);
-    assert_int_equal(fgt_data_about(data)->classes, 1);
-    assert_int_equal(fgt_batch_create(fgt_data_about(data), 1, &batch), FGIO_EXIT_OK);
+    assert_int_equal(fgt_data_get_info(data)->classes, 1);
+    assert_int_equal(fgt_batch_create(fgt_data_get_info(data), 1, &batch), FGIO_EXIT_OK);
     fgt_data_batch(data, FGT_TRAIN, 0, 0, 1, &batch);
     assert_true(batch.numbers[0] == 3.25f);
     fgt_batch_destroy(&batch);
     fgt_data_close(data);
-    place_remove(place);
+    temp_dir_remove(place);
 }
 
 static void wrong_tables_are_refused(void **state) {
@@ -189,22 +189,22 @@ static const official officials[] = {
 
 /* The same table serves as training split. */
 static void check_official(const official *o) {
-    char place[PLACE_MAX];
+    char place[TEMP_PATH_MAX];
     fgt_batch batch;
     int expected = 0, seen = 0;
-    caught c;
+    stderr_capture c;
     make_place(place, o->name, o->text);
-    place_text(place, o->file, o->text);
-    catch_begin(&c);
+    temp_dir_write_text(place, o->file, o->text);
+    stderr_capture_begin(&c);
     fgt_data *data = open_sentences(place, NULL, vocabulary, T);
-    catch_end(&c);
+    stderr_capture_end(&c);
     assert_true((strcmp(o->name, "QQP") == 0) ==
                 (strstr(c.text, "dev.tsv: 2 of 5 rows do not have all columns") != NULL));
     for (int i = 0; i < 4; i++)
         expected += o->rows[i] >= 0;
-    assert_int_equal(fgt_data_about(data)->classes, o->classes);
-    assert_int_equal(fgt_data_about(data)->count[FGT_VALID], expected);
-    assert_int_equal(fgt_batch_create(fgt_data_about(data), 1, &batch), FGIO_EXIT_OK);
+    assert_int_equal(fgt_data_get_info(data)->classes, o->classes);
+    assert_int_equal(fgt_data_get_info(data)->count[FGT_VALID], expected);
+    assert_int_equal(fgt_batch_create(fgt_data_get_info(data), 1, &batch), FGIO_EXIT_OK);
     for (int i = 0; i < expected; i++) {
         int a = 0;
         fgt_data_batch(data, FGT_VALID, 0, (uint64_t)i, 1, &batch);
@@ -218,7 +218,7 @@ static void check_official(const official *o) {
     assert_int_equal(__builtin_popcount((unsigned)seen), expected);
     fgt_batch_destroy(&batch);
     fgt_data_close(data);
-    place_remove(place);
+    temp_dir_remove(place);
 }
 
 static void all_tasks_of_glue_are_read(void **state) {
@@ -228,7 +228,7 @@ static void all_tasks_of_glue_are_read(void **state) {
 }
 
 /* Matthews' correlation and F1 of class 1 by their definitions: some table of right and wrong gives all three. */
-static int some_table(double n, double there, const fgt_quality *q) {
+static int some_table(double n, double there, const fgt_eval_result *q) {
     int found = 0;
     for (double both = 0; both <= there; both++) { /* wrong = there - both + predicted - both */
         double predicted = round(n * (1 - q->accuracy)) - there + 2 * both, against = predicted - both;
@@ -245,7 +245,7 @@ static int some_table(double n, double there, const fgt_quality *q) {
 }
 
 static void evaluation_has_the_metric_of_the_task(void **state) {
-    char place[PLACE_MAX], mrpc[2048] = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n", cola[2048] = "";
+    char place[TEMP_PATH_MAX], mrpc[2048] = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n", cola[2048] = "";
     (void)state;
     for (int i = 0; i < 24; i++) { /* class 1: 16 of 24; a third of the rows do not depend on their class */
         const char *text = i % 3 == 0 ? "a b" : i % 2 == 0 ? "a a" : "b b";
@@ -255,7 +255,7 @@ static void evaluation_has_the_metric_of_the_task(void **state) {
     for (int i = 0; i < 2; i++) {
         fgt_report report;
         make_place(place, i ? "MRPC" : "CoLA", i ? mrpc : cola);
-        place_text(place, "dev.tsv", i ? mrpc : cola);
+        temp_dir_write_text(place, "dev.tsv", i ? mrpc : cola);
         fgt_job job = {.model = "bert-mini:layers=1,width=16,heads=2,length=16",
                        .data = place,
                        .tokens = vocabulary,
@@ -275,7 +275,7 @@ static void evaluation_has_the_metric_of_the_task(void **state) {
         assert_int_equal(isfinite(report.quality.f1), i);
         assert_int_equal(isfinite(report.quality.matthews), !i);
         assert_true(some_table(24, 16, &report.quality));
-        place_remove(place);
+        temp_dir_remove(place);
     }
 }
 
@@ -308,15 +308,15 @@ static void real_tables_have_the_published_rows(void **state) {
                  {"glue/CoLA", {8551, 1043, 0}},
                  {"glue/MRPC", {3668, 408, 1725}},
                  {"glue/STS-B", {5749, 1500, 0}}};
-    char path[PLACE_MAX], tokens[PLACE_MAX];
+    char path[TEMP_PATH_MAX], tokens[TEMP_PATH_MAX];
     (void)state;
     if (real_data("glue", path) == NULL || real_data("tokenizers/bert_base_uncased_vocab.txt", tokens) == NULL)
         skip();
     for (size_t i = 0; i < sizeof tasks / sizeof *tasks; i++) {
         fgt_batch batch;
         fgt_data *data = open_sentences(real_data(tasks[i].dir, path), NULL, tokens, 128);
-        assert_memory_equal(fgt_data_about(data)->count, tasks[i].count, sizeof tasks[i].count);
-        assert_int_equal(fgt_batch_create(fgt_data_about(data), 1, &batch), FGIO_EXIT_OK);
+        assert_memory_equal(fgt_data_get_info(data)->count, tasks[i].count, sizeof tasks[i].count);
+        assert_int_equal(fgt_batch_create(fgt_data_get_info(data), 1, &batch), FGIO_EXIT_OK);
         fgt_data_batch(data, FGT_VALID, 0, 0, 1, &batch);
         assert_int_equal(batch.tokens[0], 101);
         assert_int_equal(batch.tokens[batch.lengths[0] - 1], 102);

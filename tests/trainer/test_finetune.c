@@ -53,19 +53,19 @@ typedef struct model {
 static model open_model(const char *text) {
     model m = {0};
     assert_int_equal(fgt_model_parse(text, &m.about), FGIO_EXIT_OK);
-    fgt_data_want want = {.task = m.about.task,
-                          .path = "builtin",
-                          .length = m.about.length,
-                          .channels = m.about.channels,
-                          .height = m.about.height,
-                          .width = m.about.width,
-                          .classes = m.about.classes,
-                          .vocab = m.about.vocab,
-                          .samples = 60,
-                          .seed = 1};
+    fgt_data_options want = {.task = m.about.task,
+                             .path = "builtin",
+                             .length = m.about.length,
+                             .channels = m.about.channels,
+                             .height = m.about.height,
+                             .width = m.about.width,
+                             .classes = m.about.classes,
+                             .vocab = m.about.vocab,
+                             .samples = 60,
+                             .seed = 1};
     assert_int_equal(fgt_data_open(&want, &m.data), FGIO_EXIT_OK);
-    assert_int_equal(fgt_batch_create(fgt_data_about(m.data), 4, &m.batch), FGIO_EXIT_OK);
-    assert_int_equal(fgt_model_build(&m.about, fgt_data_about(m.data), 4, 1, &m.graph), FGIO_EXIT_OK);
+    assert_int_equal(fgt_batch_create(fgt_data_get_info(m.data), 4, &m.batch), FGIO_EXIT_OK);
+    assert_int_equal(fgt_model_build(&m.about, fgt_data_get_info(m.data), 4, 1, &m.graph), FGIO_EXIT_OK);
     m.graph->seed = 1;
     fgt_graph_init(m.graph, 1);
     fgt_data_batch(m.data, FGT_TRAIN, 0, 0, 4, &m.batch);
@@ -106,8 +106,8 @@ static basket gradients(model *m) {
     return b;
 }
 
-static fgt_tune tune_of(const char *kind, const char *targets, const char *head) {
-    return (fgt_tune){.kind = kind, .targets = targets, .head = head};
+static fgt_finetune_options tune_of(const char *kind, const char *targets, const char *head) {
+    return (fgt_finetune_options){.kind = kind, .targets = targets, .head = head};
 }
 
 /* ---- freezing --------------------------------------------------------------------------------- */
@@ -132,9 +132,9 @@ static void other_gradients_are_unchanged(void **state) {
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         model all = open_model(row[i].model), some = open_model(row[i].model);
-        fgt_tune tune = tune_of("table", row[i].targets, row[i].head);
+        fgt_finetune_options tune = tune_of("table", row[i].targets, row[i].head);
         char text[FGT_FINETUNE_TEXT];
-        fgt_tuning tuning;
+        fgt_finetune_result tuning;
         assert_int_equal(fgt_finetune_plan(&tune, some.about.task, 1, some.graph, text, &tuning), FGIO_EXIT_OK);
         basket want = gradients(&all), got = gradients(&some);
         size_t moving = 0;
@@ -159,7 +159,7 @@ static void other_gradients_are_unchanged(void **state) {
 
 /* ---- jobs ----------------------------------------------------------------------------------------- */
 
-static fgt_job job_of(const char *text, uint32_t workers, const fgt_tune *tune) {
+static fgt_job job_of(const char *text, uint32_t workers, const fgt_finetune_options *tune) {
     return (fgt_job){.model = text,
                      .data = "builtin",
                      .method = "dense",
@@ -209,7 +209,7 @@ static void only_targets_and_head_are_trained(void **state) {
     char start[512];
     snprintf(start, sizeof start, "%s", learned(BERT));
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
-        fgt_tune tune = tune_of(kinds[k], "qv", "auto");
+        fgt_finetune_options tune = tune_of(kinds[k], "qv", "auto");
         tune.states = k == 0 ? 0 : 2000;
         fgt_job job = job_of(BERT, 2, &tune);
         job.weights = start;
@@ -219,7 +219,7 @@ static void only_targets_and_head_are_trained(void **state) {
         assert_int_equal(fgt_weights_load(start, before.graph, NULL), FGIO_EXIT_OK);
         assert_int_equal(fgt_weights_load(file_of(kinds[k], 6), after.graph, NULL), FGIO_EXIT_OK);
         char text[FGT_FINETUNE_TEXT];
-        fgt_tuning tuning;
+        fgt_finetune_result tuning;
         assert_int_equal(fgt_finetune_plan(&tune, after.about.task, 1, after.graph, text, &tuning), FGIO_EXIT_OK);
         const fgt_param *old = before.graph->params;
         for (const fgt_param *p = after.graph->params; p; p = p->next, old = old->next)
@@ -258,7 +258,7 @@ static void resume_gives_the_same_bits(void **state) {
     char start[512];
     snprintf(start, sizeof start, "%s", learned(BERT));
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
-        fgt_tune tune = tune_of(kinds[k], "qv", "auto");
+        fgt_finetune_options tune = tune_of(kinds[k], "qv", "auto");
         tune.states = 2000;
         tune.refresh = k == 0 ? 4 : 0;
         char name[64];
@@ -397,8 +397,8 @@ static void workers_step_by_the_mean_of_measurements(void **state) {
     scene s = {.graph = {scene_graph(), scene_graph()}};
     fgt_graph *alone = scene_graph(), *start = scene_graph();
     assert_true(s.graph[0] && s.graph[1] && alone && start);
-    crew_member member[2];
-    crew(2, one_of_two, &s, 20, member);
+    thread_worker member[2];
+    run_workers(2, one_of_two, &s, 20, member);
     for (int i = 0; i < 2; i++)
         if (member[i].status != FRUG_OK)
             fail_msg("worker %d: %s", i, member[i].error);
@@ -433,7 +433,7 @@ static void workers_step_by_the_mean_of_measurements(void **state) {
 
 static void record_contains_the_gradient(void **state) {
     (void)state;
-    fgt_tune tune = tune_of("table", "qv", "auto");
+    fgt_finetune_options tune = tune_of("table", "qv", "auto");
     char start[512];
     snprintf(start, sizeof start, "%s", learned(BERT));
     tune.states = 2000;
@@ -454,11 +454,11 @@ static void record_contains_the_gradient(void **state) {
     const fgt_param *p = fgt_param_find(m.graph, name);
     char full[128];
     snprintf(full, sizeof full, "0/%s", name);
-    const fgio_item *item = fgio_safetensors_find(&file.head, full);
+    const fgio_tensor *item = fgio_safetensors_find(&file.head, full);
     float got[32 * 32];
     assert_non_null(item);
     assert_int_equal(item->count, 32 * 32);
-    assert_int_equal(fgio_tensor_file_floats(&file, item, got), FGIO_EXIT_OK);
+    assert_int_equal(fgio_tensor_file_read_f32(&file, item, got), FGIO_EXIT_OK);
     assert_memory_equal(got, b.grad + p->tensor.offset, sizeof got);
     free(b.grad);
     close_model(&m);

@@ -49,7 +49,7 @@ static fgt_job small_job(const char *model, const char *method, uint32_t workers
                      .eval = true};
 }
 
-static fgt_report train(const fgt_job *job, const fgt_watch *watch) {
+static fgt_report train(const fgt_job *job, const fgt_job_callbacks *watch) {
     fgt_report report;
     assert_int_equal(fgt_job_train(job, watch, &report), FGIO_EXIT_OK);
     return report;
@@ -140,15 +140,15 @@ static void train_and_evaluate(const fgt_job *job, evaluations *l) {
     assert_int_equal(fgt_model_parse(job->model, &l->crew.model), FGIO_EXIT_OK);
     assert_int_equal(fgt_rate_parse(job->schedule, &l->crew.rate), FGIO_EXIT_OK);
     const fgt_model *m = &l->crew.model;
-    fgt_data_want want = {.task = m->task,
-                          .path = "builtin",
-                          .length = m->length,
-                          .channels = m->channels,
-                          .height = m->height,
-                          .width = m->width,
-                          .classes = m->classes,
-                          .samples = job->samples,
-                          .seed = job->seed};
+    fgt_data_options want = {.task = m->task,
+                             .path = "builtin",
+                             .length = m->length,
+                             .channels = m->channels,
+                             .height = m->height,
+                             .width = m->width,
+                             .classes = m->classes,
+                             .samples = job->samples,
+                             .seed = job->seed};
     assert_int_equal(fgt_data_open(&want, &l->crew.data), FGIO_EXIT_OK);
     OK(frug_comm_threads((int)job->workers, comm));
     for (uint32_t i = 0; i < job->workers; i++) {
@@ -265,7 +265,7 @@ static void gossip_evaluates_the_mean(void **state) {
     same_files(file_of("often", 4), file_of("once", 4), "looking");
     fgt_job job = small_job("resnet20", "gsgd", 1);
     fgt_report report;
-    fgt_quality q;
+    fgt_eval_result q;
     job.resume = file_of("once", 4);
     assert_int_equal(fgt_job_eval(&job, FGT_SPLITS, &q, &report), FGIO_EXIT_OK);
     if (!(fabs(q.loss - told[0].quality.loss) < 1e-5 * q.loss))
@@ -306,7 +306,7 @@ static void optimizers_go_with_the_method(void **state) {
                 {"gpt2-nano", "gsgd", "adamw:", 8e-3, false}};
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         double rate = 0;
-        const fgt_watch watch = {.ctx = &rate, .step = note_rate};
+        const fgt_job_callbacks watch = {.ctx = &rate, .step = note_rate};
         fgt_job job = small_job(ways[i].model, ways[i].method, 2);
         job.rate = 0; /* what suits */
         job.schedule = "constant";
@@ -330,7 +330,7 @@ static void note_norm(void *ctx, const fgt_progress *p) {
 /* Length of one step of plain SGD, as a multiple of the rate: the norm of the applied gradient. */
 static double length_of_step(const char *method, double clip, double told[2]) {
     fgt_job job = small_job("lenet", method, 1);
-    const fgt_watch watch = {.ctx = told, .step = note_norm};
+    const fgt_job_callbacks watch = {.ctx = told, .step = note_norm};
     double sum = 0;
     job.optimizer = "sgd:momentum=0,decay=0";
     job.schedule = "constant";
@@ -426,7 +426,7 @@ static void stop_in_third(void *ctx, const fgt_progress *p) {
 
 static void interrupted_run_is_resumed(void **state) {
     (void)state;
-    const fgt_watch watch = {.step = stop_in_third};
+    const fgt_job_callbacks watch = {.step = stop_in_third};
     fgt_job job = small_job("resnet20", "frugrad", 2);
     job.batch = 1;
     job.eval_every = 3; /* the interruption is at a step with an evaluation */
@@ -502,7 +502,7 @@ static void evaluation_depends_on_the_weights_alone(void **state) {
         fgt_report again = train(&job, NULL); /* nothing left to do but to evaluate */
         assert_true(again.quality.loss == run.quality.loss);
         for (uint32_t workers = 1; workers <= 3; workers++) {
-            fgt_quality q;
+            fgt_eval_result q;
             job.workers = workers;
             job.batch = 6 - workers;
             assert_int_equal(fgt_job_eval(&job, FGT_SPLITS, &q, &report), FGIO_EXIT_OK);
@@ -519,7 +519,7 @@ static void evaluation_images_are_not_augmented(void **state) {
     (void)state;
     fgt_job job = small_job("lenet", "frugrad", 1);
     fgt_report report;
-    fgt_quality q[2];
+    fgt_eval_result q[2];
     job.save = under("run");
     train(&job, NULL);
     job.resume = under("run");

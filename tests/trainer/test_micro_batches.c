@@ -107,13 +107,13 @@ static double max_difference(const char *a, const char *b) {
     assert_int_equal(fgio_tensor_file_open(a, &x), FGIO_EXIT_OK);
     assert_int_equal(fgio_tensor_file_open(b, &y), FGIO_EXIT_OK);
     for (size_t i = 0; i < x.head.count; i++) {
-        const fgio_item *item = &x.head.item[i], *other = fgio_safetensors_find(&y.head, item->name);
+        const fgio_tensor *item = &x.head.item[i], *other = fgio_safetensors_find(&y.head, item->name);
         if (item->dtype != FGIO_F32 || strncmp(item->name, "frugrad.", 8) == 0)
             continue;
         assert_non_null(other);
         float *p = malloc(item->count * sizeof *p), *q = malloc(item->count * sizeof *q);
-        assert_int_equal(fgio_tensor_file_floats(&x, item, p), FGIO_EXIT_OK);
-        assert_int_equal(fgio_tensor_file_floats(&y, other, q), FGIO_EXIT_OK);
+        assert_int_equal(fgio_tensor_file_read_f32(&x, item, p), FGIO_EXIT_OK);
+        assert_int_equal(fgio_tensor_file_read_f32(&y, other, q), FGIO_EXIT_OK);
         for (uint64_t k = 0; k < item->count; k++) {
             largest = fmaxf(largest, fabsf(p[k]));
             most = fmaxf(most, fabsf(p[k] - q[k]));
@@ -159,7 +159,7 @@ static void micro_batches_make_one_batch(void **state) {
     }
 }
 
-static fgt_job tuning_of(const fgt_tune *tune, const char *weights) {
+static fgt_job tuning_of(const fgt_finetune_options *tune, const char *weights) {
     fgt_job job = job_of(GPT2, "dense", 2);
     job.tune = tune;
     job.weights = weights;
@@ -169,7 +169,7 @@ static fgt_job tuning_of(const fgt_tune *tune, const char *weights) {
 /* Resuming with micro-batches: with residuals, with batch norm, and with measured gradients. */
 static void resume_gives_the_same_bits(void **state) {
     (void)state;
-    static const fgt_tune tune = {
+    static const fgt_finetune_options tune = {
         .kind = "cesgc", .targets = "qv", .head = "none", .kappa = 2, .chunks = 1, .options = "s=4"};
     char start[512];
     train_into(job_of(GPT2, "frugrad", 2), "start");
@@ -248,10 +248,10 @@ static void accumulate_is_chosen_by_memory_and_resumed(void **state) {
 
 static void refused(const fgt_job *job, int status, const char *words) {
     fgt_report report;
-    overheard o;
-    listen_to_errors(&o);
+    captured_errors o;
+    capture_errors(&o);
     int got = fgt_job_train(job, NULL, &report);
-    stop_listening(&o);
+    end_capture_errors(&o);
     assert_int_equal(got, status);
     if (!strstr(o.text, words))
         fail_msg("does not say '%s' but: %s", words, o.text);
@@ -315,7 +315,7 @@ static void estimate_matches_allocation(void **state) {
         fgt_run crew = {.job = &job, .report = &report, .batch = job.batch};
         snprintf(crew.optimizer, sizeof crew.optimizer, "%s", report.optimizer);
         assert_int_equal(fgt_model_parse(job.model, &crew.model), FGIO_EXIT_OK);
-        fgt_data_want want = {.task = crew.model.task, .path = "builtin", .length = 64, .samples = 60, .seed = 1};
+        fgt_data_options want = {.task = crew.model.task, .path = "builtin", .length = 64, .samples = 60, .seed = 1};
         assert_int_equal(fgt_data_open(&want, &crew.data), FGIO_EXIT_OK);
         assert_int_equal(fgt_memory_estimate(&crew, ways[i].accumulate, FGT_KEEP_ALL, &need), FGIO_EXIT_OK);
         fgt_data_close(crew.data);

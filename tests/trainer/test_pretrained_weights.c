@@ -43,16 +43,16 @@ static void write_value(FILE *f, fgio_dtype dtype, float value) {
 }
 
 static void write_file(const file_tensor *tensors, size_t count) {
-    fgio_item items[8];
+    fgio_tensor items[8];
     fgio_bytes header;
-    fgio_why why;
+    fgio_reason why;
     assert_true(count <= 8);
     for (size_t i = 0; i < count; i++) {
-        items[i] = (fgio_item){.name = (char *)(uintptr_t)tensors[i].name,
-                               .dtype = tensors[i].dtype,
-                               .ndim = tensors[i].ndim,
-                               .shape = {tensors[i].shape[0], tensors[i].shape[1]}};
-        assert_int_equal(fgio_item_count(&items[i], &why), 0);
+        items[i] = (fgio_tensor){.name = (char *)(uintptr_t)tensors[i].name,
+                                 .dtype = tensors[i].dtype,
+                                 .ndim = tensors[i].ndim,
+                                 .shape = {tensors[i].shape[0], tensors[i].shape[1]}};
+        assert_int_equal(fgio_tensor_set_count(&items[i], &why), 0);
     }
     assert_int_equal(fgio_safetensors_header(items, count, NULL, &header, &why), 0);
     FILE *f = fopen(file_path, "wb");
@@ -121,14 +121,14 @@ static void expect_loaded(const file_tensor *tensors, size_t count, uint32_t fre
 }
 
 static void expect_refused(const file_tensor *tensors, size_t count, const char *words) {
-    overheard said;
+    captured_errors said;
     uint32_t fresh = 77;
     if (tensors)
         write_file(tensors, count);
     fgt_graph *g = small_bert();
-    listen_to_errors(&said);
+    capture_errors(&said);
     int code = fgt_weights_load(file_path, g, &fresh);
-    stop_listening(&said);
+    end_capture_errors(&said);
     assert_int_equal(code, 1);
     assert_int_equal(fresh, 77);
     assert_non_null(strstr(said.text, file_path));
@@ -256,11 +256,11 @@ static void real_file_is_read(void **state) {
             parameters += file.head.item[i].count;
     }
     assert_int_equal(parameters, 269722); /* ResNet-20 as its authors count it */
-    const fgio_item *bn = fgio_safetensors_find(&file.head, "bn1.running_var");
+    const fgio_tensor *bn = fgio_safetensors_find(&file.head, "bn1.running_var");
     float var[16];
     assert_non_null(bn);
     assert_int_equal(bn->count, 16);
-    assert_int_equal(fgio_tensor_file_floats(&file, bn, var), 0);
+    assert_int_equal(fgio_tensor_file_read_f32(&file, bn, var), 0);
     for (int i = 0; i < 16; i++)
         assert_true(var[i] > 0 && var[i] < 100);
     fgio_tensor_file_close(&file);

@@ -178,7 +178,7 @@ static const job_case jobs[] = {
 /* Trains, and loads the weights into a new graph. */
 static fgt_graph *train(const job_case *k, int threads, fgt_report *report) {
     static int number;
-    fgt_tune tune = {.kind = k->tune, .targets = "qv", .head = "auto", .states = 2000};
+    fgt_finetune_options tune = {.kind = k->tune, .targets = "qv", .head = "auto", .states = 2000};
     char path[300];
     snprintf(path, sizeof path, "%s/%d", folder, number++);
     fgt_job job = {.model = k->model,
@@ -207,18 +207,18 @@ static fgt_graph *train(const job_case *k, int threads, fgt_report *report) {
     fgt_data *data;
     fgt_graph *g;
     assert_int_equal(fgt_model_parse(k->model, &model), FGIO_EXIT_OK);
-    fgt_data_want want = {.task = model.task,
-                          .path = "builtin",
-                          .length = model.length,
-                          .channels = model.channels,
-                          .height = model.height,
-                          .width = model.width,
-                          .classes = model.classes,
-                          .vocab = model.vocab,
-                          .samples = 80,
-                          .seed = 1};
+    fgt_data_options want = {.task = model.task,
+                             .path = "builtin",
+                             .length = model.length,
+                             .channels = model.channels,
+                             .height = model.height,
+                             .width = model.width,
+                             .classes = model.classes,
+                             .vocab = model.vocab,
+                             .samples = 80,
+                             .seed = 1};
     assert_int_equal(fgt_data_open(&want, &data), FGIO_EXIT_OK);
-    assert_int_equal(fgt_model_build(&model, fgt_data_about(data), 1, 1, &g), FGIO_EXIT_OK);
+    assert_int_equal(fgt_model_build(&model, fgt_data_get_info(data), 1, 1, &g), FGIO_EXIT_OK);
     assert_int_equal(fgt_weights_load(report->checkpoint, g, NULL), FGIO_EXIT_OK);
     fgt_data_close(data);
     return g;

@@ -34,7 +34,7 @@ static char *vocabulary(const char *more) {
 
 static fgt_bpe *make(const char *more, const char *merges) {
     fgt_bpe *bpe = NULL;
-    fgio_why why = {""};
+    fgio_reason why = {""};
     char *json = vocabulary(more);
     if (fgt_bpe_create((unsigned char *)json, strlen(json), &bpe, &why) != 0 ||
         fgt_bpe_merges(bpe, (const unsigned char *)merges, strlen(merges), &why) != 0)
@@ -45,7 +45,7 @@ static fgt_bpe *make(const char *more, const char *merges) {
 
 static void assert_refused(const char *more, const char *merges, const char *reason) {
     fgt_bpe *bpe = NULL;
-    fgio_why why = {""};
+    fgio_reason why = {""};
     char *json = vocabulary(more);
     if (fgt_bpe_create((unsigned char *)json, strlen(json), &bpe, &why) == 0 &&
         fgt_bpe_merges(bpe, (const unsigned char *)merges, strlen(merges), &why) == 0)
@@ -133,7 +133,7 @@ static void long_word_is_encoded_in_n_log_n(void **state) {
 static void invalid_files_are_refused_with_a_position(void **state) {
     (void)state;
     fgt_bpe *bpe = NULL;
-    fgio_why why;
+    fgio_reason why;
     assert_int_equal(fgt_bpe_create((const unsigned char *)"{\"a\": }", 7, &bpe, &why), -1);
     assert_non_null(strstr(why.text, "byte 7: expected JSON"));
     assert_int_equal(fgt_bpe_create((const unsigned char *)"[1]", 3, &bpe, &why), -1);
@@ -153,7 +153,7 @@ static void invalid_files_are_refused_with_a_position(void **state) {
     free(json);
 }
 
-static void bytes_come_back(const fgt_tokens *tokens) {
+static void bytes_come_back(const fgt_tokenizer *tokens) {
     enum { N = 5000 };
     unsigned char text[N];
     int32_t list[N];
@@ -161,7 +161,7 @@ static void bytes_come_back(const fgt_tokens *tokens) {
     fgio_bytes back;
     for (uint64_t i = 0; i < N; i++) /* random bytes, half of them printable; seed 1 */
         text[i] = (unsigned char)(fgt_random(1, 0, i) % (fgt_random(1, 1, i) % 2 == 0 ? 256 : 128));
-    assert_int_equal(fgt_tokens_encode(tokens, text, N, &ids), FGIO_EXIT_OK);
+    assert_int_equal(fgt_tokenizer_encode(tokens, text, N, &ids), FGIO_EXIT_OK);
     assert_true(ids.len <= N);
     for (size_t i = 0; i < ids.len; i++)
         list[i] = fgt_ids_at(&ids, i);
@@ -173,47 +173,47 @@ static void bytes_come_back(const fgt_tokens *tokens) {
 }
 
 static void decoding_restores_the_text(void **state) {
-    char path[PLACE_MAX];
+    char path[TEMP_PATH_MAX];
     size_t len;
-    fgt_tokens *tokens;
+    fgt_tokenizer *tokens;
     (void)state;
-    assert_int_equal(fgt_tokens_open("bytes", &tokens), FGIO_EXIT_OK);
+    assert_int_equal(fgt_tokenizer_open("bytes", &tokens), FGIO_EXIT_OK);
     bytes_come_back(tokens);
-    assert_int_equal(fgt_tokens_vocab(tokens), 256);
-    assert_int_equal(*fgt_tokens_piece(tokens, 'x', &len), 'x');
-    fgt_tokens_piece(tokens, 256, &len);
+    assert_int_equal(fgt_tokenizer_vocab(tokens), 256);
+    assert_int_equal(*fgt_tokenizer_piece(tokens, 'x', &len), 'x');
+    fgt_tokenizer_piece(tokens, 256, &len);
     assert_int_equal(len, 0);
-    fgt_tokens_close(tokens);
+    fgt_tokenizer_close(tokens);
     if (real_data("tokenizers", path) == NULL)
         return;
-    assert_int_equal(fgt_tokens_open(path, &tokens), FGIO_EXIT_OK);
+    assert_int_equal(fgt_tokenizer_open(path, &tokens), FGIO_EXIT_OK);
     bytes_come_back(tokens);
-    fgt_tokens_close(tokens);
+    fgt_tokenizer_close(tokens);
 }
 
 static void directory_without_files_is_refused(void **state) {
-    char place[PLACE_MAX];
-    caught c;
-    fgt_tokens *tokens = NULL;
+    char place[TEMP_PATH_MAX];
+    stderr_capture c;
+    fgt_tokenizer *tokens = NULL;
     (void)state;
-    place_make(place, "empty");
-    catch_begin(&c);
-    int status = fgt_tokens_open(place, &tokens);
-    assert_non_null(strstr(catch_end(&c), "expected 'encoder.json' in this directory"));
+    temp_dir_create(place, "empty");
+    stderr_capture_begin(&c);
+    int status = fgt_tokenizer_open(place, &tokens);
+    assert_non_null(strstr(stderr_capture_end(&c), "expected 'encoder.json' in this directory"));
     assert_int_equal(status, FGIO_EXIT_FAIL);
     assert_null(tokens);
-    place_remove(place);
+    temp_dir_remove(place);
 }
 
-static size_t compare_split(const fgt_tokens *tokens, const char *split) {
-    char name[64], path[PLACE_MAX];
+static size_t compare_split(const fgt_tokenizer *tokens, const char *split) {
+    char name[64], path[TEMP_PATH_MAX];
     fgio_bytes text, oracle;
     fgt_ids ids = {0};
     snprintf(name, sizeof name, "wikitext-2/%s.txt.xz", split);
     assert_int_equal(fgio_unpack_file(real_data(name, path), UINT32_MAX, &text), FGIO_EXIT_OK);
     snprintf(name, sizeof name, "wikitext-2/%s.gpt2bpe.u16.xz", split);
     assert_int_equal(fgio_unpack_file(real_data(name, path), UINT32_MAX, &oracle), FGIO_EXIT_OK);
-    assert_int_equal(fgt_tokens_encode(tokens, text.data, text.len, &ids), FGIO_EXIT_OK);
+    assert_int_equal(fgt_tokenizer_encode(tokens, text.data, text.len, &ids), FGIO_EXIT_OK);
     assert_int_equal(ids.len, oracle.len / 2);
     size_t same = 0;
     for (; same < ids.len; same++)
@@ -226,20 +226,20 @@ static size_t compare_split(const fgt_tokens *tokens, const char *split) {
 }
 
 static void wikitext_ids_match_the_oracle(void **state) {
-    char path[PLACE_MAX];
-    fgt_tokens *tokens;
+    char path[TEMP_PATH_MAX];
+    fgt_tokenizer *tokens;
     size_t same = 0;
     (void)state;
     if (real_data("wikitext-2/train.txt.xz", path) == NULL || real_data("tokenizers", path) == NULL)
         skip();
-    assert_int_equal(fgt_tokens_open(path, &tokens), FGIO_EXIT_OK);
-    assert_int_equal(fgt_tokens_vocab(tokens), 50257);
-    assert_int_equal(fgt_tokens_end(tokens), 50256);
+    assert_int_equal(fgt_tokenizer_open(path, &tokens), FGIO_EXIT_OK);
+    assert_int_equal(fgt_tokenizer_vocab(tokens), 50257);
+    assert_int_equal(fgt_tokenizer_end(tokens), 50256);
     same += compare_split(tokens, "train");
     same += compare_split(tokens, "valid");
     same += compare_split(tokens, "test");
     assert_int_equal(same, 2448382 + 258659 + 295877);
-    fgt_tokens_close(tokens);
+    fgt_tokenizer_close(tokens);
 }
 
 int main(void) {

@@ -23,7 +23,7 @@ enum { UNK = 1, UN = 5, AFF = 6, ABLE = 7, COMMA = 10, DOLLAR = 11, CAFE = 12, B
 
 static fgt_wordpiece *make(const char *text) {
     fgt_wordpiece *pieces = NULL;
-    fgio_why why = {""};
+    fgio_reason why = {""};
     if (fgt_wordpiece_create((const unsigned char *)text, strlen(text), &pieces, &why) != 0)
         fail_msg("refused: %s", why.text);
     return pieces;
@@ -83,7 +83,7 @@ static void words_over_a_hundred_characters_are_unknown(void **state) {
 
 static void incomplete_vocabularies_are_refused(void **state) {
     fgt_wordpiece *pieces = NULL;
-    fgio_why why;
+    fgio_reason why;
     (void)state;
     assert_int_equal(fgt_wordpiece_create((const unsigned char *)"[UNK]\n[CLS]\n[SEP]\n", 18, &pieces, &why), -1);
     assert_non_null(strstr(why.text, "line 4: the end; expected a line '[MASK]'"));
@@ -151,12 +151,12 @@ static size_t compare_row(const fgt_ids *ids, char **at) {
 }
 
 static size_t compare_task(const fgt_wordpiece *pieces, const char *task, int header, int a, int b) {
-    char name[64], path[PLACE_MAX];
+    char name[64], path[TEMP_PATH_MAX];
     fgio_bytes rows, oracle;
     fgt_wordpiece_cache cache = {0};
     fgt_ids ids = {0};
     fgt_tsv tsv;
-    fgio_why why;
+    fgio_reason why;
     const fgt_wordpiece_special *special = fgt_wordpiece_specials(pieces);
     snprintf(name, sizeof name, "glue/%s/dev.tsv.xz", task);
     assert_int_equal(fgio_unpack_file(real_data(name, path), UINT32_MAX, &rows), FGIO_EXIT_OK);
@@ -190,7 +190,7 @@ static size_t compare_task(const fgt_wordpiece *pieces, const char *task, int he
 }
 
 static void glue_ids_match_the_oracle(void **state) {
-    char path[PLACE_MAX];
+    char path[TEMP_PATH_MAX];
     fgt_wordpiece *pieces;
     (void)state;
     if (real_data("glue", path) == NULL || real_data("tokenizers/bert_base_uncased_vocab.txt", path) == NULL)

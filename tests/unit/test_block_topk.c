@@ -13,7 +13,7 @@
 #include <stdio.h>
 
 #define BLOCK_MAX 256u
-#define LENGTH    (FRUGI_LANES * BLOCK_MAX)
+#define LENGTH    (FRUGI_BATCH_BLOCKS * BLOCK_MAX)
 #define STEPS     4
 
 static const uint32_t lengths[] = {64, 128, 256}; /* of blocks that have variants */
@@ -141,11 +141,11 @@ static const uint32_t counts[] = {0,  1,  2,  3,  4,  8,  12,  13,  15,  16,  17
 
 /* What one variant works on. */
 typedef struct side {
-    const frugi_kernel *kernel;
+    const frugi_block_kernel *kernel;
     _Alignas(64) float residual[LENGTH];
     _Alignas(64) float saved[LENGTH];
     uint16_t idx[LENGTH];
-    frugi_lanes lanes;
+    frugi_batch_scratch lanes;
     frugi_batch batch;
 } side;
 
@@ -212,7 +212,7 @@ static void compare_steps(side *ref, side *fast, const struct distribution *d, f
 
 static frugi_batch make_shape(uint32_t k, uint32_t blocks, frugi_selector select) {
     frugi_batch shape = {.block = block, .blocks = blocks, .length = block, .beta = 0.9375f, .select = select};
-    for (uint32_t i = 0; i < FRUGI_LANES; i++)
+    for (uint32_t i = 0; i < FRUGI_BATCH_BLOCKS; i++)
         shape.k[i] = k;
     return shape;
 }
@@ -223,8 +223,8 @@ static void for_each_variant(void (*test)(side *ref, side *fast)) {
     for (frugi_isa isa = FRUGI_ISA_REF + 1; isa < FRUGI_ISA_COUNT; isa++)
         for (size_t i = 0; i < NLENGTHS && frugi_isa_runs(isa); i++) {
             block = lengths[i];
-            ref.kernel = &frugi_kernel_ref;
-            fast.kernel = frugi_kernel_for(isa, block);
+            ref.kernel = &frugi_block_kernel_ref;
+            fast.kernel = frugi_block_kernel_for(isa, block);
             print_message("%s, blocks of %u\n", frugi_isa_name(isa), block);
             assert_ptr_not_equal(fast.kernel, ref.kernel);
             test(&ref, &fast);
@@ -236,12 +236,12 @@ static void every_distribution_and_count(side *ref, side *fast) {
         for (size_t i = 0; i < NCOUNTS && counts[i] <= block; i++)
             for (int how = 0; how < 2; how++)
                 compare_steps(ref, fast, &distributions[d],
-                              make_shape(counts[i], FRUGI_LANES, how ? FRUGI_SELECT_EXACT : FRUGI_SELECT_HIST),
+                              make_shape(counts[i], FRUGI_BATCH_BLOCKS, how ? FRUGI_SELECT_EXACT : FRUGI_SELECT_HIST),
                               i % 2 != 0);
 }
 
 static void every_batch_size(side *ref, side *fast) {
-    for (uint32_t blocks = 1; blocks <= FRUGI_LANES; blocks++)
+    for (uint32_t blocks = 1; blocks <= FRUGI_BATCH_BLOCKS; blocks++)
         for (size_t d = 0; d < NDISTRIBUTIONS; d++)
             compare_steps(ref, fast, &distributions[d], make_shape(block / 16, blocks, FRUGI_SELECT_EXACT), true);
 }
@@ -250,11 +250,11 @@ static void every_batch_size(side *ref, side *fast) {
 static void mixed_counts_and_dirty_scratch(side *ref, side *fast) {
     uint64_t random = 5;
     for (int round = 0; round < 300; round++) {
-        frugi_batch shape = make_shape(1, 1 + (uint32_t)(next_random(&random) % FRUGI_LANES),
+        frugi_batch shape = make_shape(1, 1 + (uint32_t)(next_random(&random) % FRUGI_BATCH_BLOCKS),
                                        round % 2 ? FRUGI_SELECT_EXACT : FRUGI_SELECT_HIST);
         uint32_t most = counts[next_random(&random) % NCOUNTS];
         most = most < block ? most : block;
-        for (uint32_t i = 0; i < FRUGI_LANES; i++)
+        for (uint32_t i = 0; i < FRUGI_BATCH_BLOCKS; i++)
             shape.k[i] = (uint32_t)(next_random(&random) % (most + 1));
         if (round % 3 == 0)
             memset(&fast->lanes, round & 255, sizeof fast->lanes);
@@ -284,8 +284,8 @@ static void check_skipped(side *s) {
     grad[3 * block] = NAN;
     grad[5 * block + block - 1] = -INFINITY;
     grad[7 * block + 50] = 3.4e38f;
-    run(s, grad, true, make_shape(16, FRUGI_LANES, FRUGI_SELECT_EXACT));
-    for (uint32_t i = 0; i < FRUGI_LANES; i++)
+    run(s, grad, true, make_shape(16, FRUGI_BATCH_BLOCKS, FRUGI_SELECT_EXACT));
+    for (uint32_t i = 0; i < FRUGI_BATCH_BLOCKS; i++)
         assert_int_equal(s->batch.held[i], i == 3 || i == 5);
     assert_int_equal(s->idx[7 * block + 15], 50);
 }
@@ -297,7 +297,7 @@ static void only_blocks_with_nan_or_infinity_are_skipped(void **state) {
     for (frugi_isa isa = FRUGI_ISA_REF; isa < FRUGI_ISA_COUNT; isa++)
         for (size_t i = 0; i < NLENGTHS && frugi_isa_runs(isa); i++) {
             block = lengths[i];
-            s.kernel = frugi_kernel_for(isa, block);
+            s.kernel = frugi_block_kernel_for(isa, block);
             check_skipped(&s);
         }
 }

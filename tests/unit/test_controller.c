@@ -9,9 +9,9 @@
 #include <math.h>
 #include <stdio.h>
 
-static const frugi_controlled tensors[] = {{FRUG_ROLE_LINEAR, 1000000}, {FRUG_ROLE_EMBEDDING, 38597376},
-                                           {FRUG_ROLE_CONV, 36864},     {FRUG_ROLE_NORM, 5000},
-                                           {FRUG_ROLE_BIAS, 4096},      {FRUG_ROLE_ATTN_QKV, 1769472}};
+static const frugi_control_tensor tensors[] = {{FRUG_ROLE_LINEAR, 1000000}, {FRUG_ROLE_EMBEDDING, 38597376},
+                                               {FRUG_ROLE_CONV, 36864},     {FRUG_ROLE_NORM, 5000},
+                                               {FRUG_ROLE_BIAS, 4096},      {FRUG_ROLE_ATTN_QKV, 1769472}};
 #define COUNT (sizeof tensors / sizeof tensors[0])
 #define TOTAL 100
 
@@ -38,7 +38,7 @@ static void without_modifiers_every_tensor_has_the_base_density(void **state) {
         frug_config *config = config_of(schedules[k]);
         frugi_control *control = make(schedules[k]);
         for (uint64_t step = 0; step <= TOTAL + 3; step++) {
-            frugi_control_norm(control, step, (double)(step % 7)); /* norm=off: the norm is ignored */
+            frugi_control_set_norm(control, step, (double)(step % 7)); /* norm=off: the norm is ignored */
             for (size_t i = 0; i < COUNT; i++)
                 assert_true(frugi_control_density(control, step, i) ==
                             frugi_schedule_density(&config->schedule, step, TOTAL));
@@ -65,22 +65,22 @@ static void sensitivity_factor_is_a_clipped_square_root(void **state) {
     frugi_control *control = make("layers=sensitivity,density=0.0625");
     for (size_t i = 0; i < COUNT; i++)
         assert_true(frugi_control_density(control, 0, i) == 0.0625);
-    frugi_control_weight(control, 0, 3);
-    frugi_control_weight(control, 1, 3);
+    frugi_control_set_weight(control, 0, 3);
+    frugi_control_set_weight(control, 1, 3);
     for (size_t i = 0; i < COUNT; i++) /* equal weights, and those untold, count 1 */
         assert_true(frugi_control_density(control, 0, i) == 0.0625);
-    frugi_control_weight(control, 0, 8); /* mean 5 of 8 and 2 */
-    frugi_control_weight(control, 1, 2);
+    frugi_control_set_weight(control, 0, 8); /* mean 5 of 8 and 2 */
+    frugi_control_set_weight(control, 1, 2);
     assert_true(frugi_control_density(control, 0, 0) == 0.0625 * sqrt(8 / 5.0));
     assert_true(frugi_control_density(control, 0, 1) == 0.0625 * sqrt(2 / 5.0));
     assert_true(frugi_control_density(control, 0, 2) == 0.0625);
-    frugi_control_weight(control, 1, 0);
+    frugi_control_set_weight(control, 1, 0);
     assert_true(frugi_control_density(control, 0, 1) == 0.0625 / 4);
     for (size_t i = 1; i < COUNT; i++)
-        frugi_control_weight(control, i, 0);
-    frugi_control_weight(control, 0, 1e308);
+        frugi_control_set_weight(control, i, 0);
+    frugi_control_set_weight(control, 0, 1e308);
     assert_true(frugi_control_density(control, 0, 0) == 0.0625 * sqrt((double)COUNT));
-    frugi_control_weight(control, 0, 0); /* all zero: no tensor is preferred */
+    frugi_control_set_weight(control, 0, 0); /* all zero: no tensor is preferred */
     for (size_t i = 0; i < COUNT; i++)
         assert_true(frugi_control_density(control, 0, i) == 0.0625);
     frugi_control_destroy(control);
@@ -90,17 +90,17 @@ static void budget_uses_the_density_that_was_set(void **state) {
     (void)state;
     frugi_control *control = make("layers=budget,density=0.0625");
     assert_true(frugi_control_density(control, 0, 2) == 0.0625);
-    frugi_control_weight(control, 2, 0.3);
+    frugi_control_set_weight(control, 2, 0.3);
     assert_true(frugi_control_density(control, 0, 2) == 0.3);
-    frugi_control_weight(control, 2, 7);
+    frugi_control_set_weight(control, 2, 7);
     assert_true(frugi_control_density(control, 0, 2) == 1);
-    frugi_control_weight(control, 2, 0); /* one entry at least */
+    frugi_control_set_weight(control, 2, 0); /* one entry at least */
     assert_true(frugi_control_density(control, 0, 2) == 1.0 / 36864);
-    frugi_control_weight(control, 2, NAN);
-    frugi_control_weight(control, 2, -1);
-    frugi_control_weight(control, COUNT, 1);
+    frugi_control_set_weight(control, 2, NAN);
+    frugi_control_set_weight(control, 2, -1);
+    frugi_control_set_weight(control, COUNT, 1);
     assert_true(frugi_control_density(control, 0, 2) == 1.0 / 36864);
-    assert_true(frugi_control_density(control, 0, 0) == 0.0625 && frugi_control_most(control, 2) == 1);
+    assert_true(frugi_control_density(control, 0, 0) == 0.0625 && frugi_control_max_density(control, 2) == 1);
     frugi_control_destroy(control);
 }
 
@@ -112,7 +112,7 @@ static void factor_of_a_constant_norm_is_one(void **state) {
         for (size_t j = 0; j < sizeof norms / sizeof norms[0]; j++) {
             frugi_control *control = make(texts[k]);
             for (uint64_t step = 0; step < 50; step++) {
-                frugi_control_norm(control, step, norms[j]);
+                frugi_control_set_norm(control, step, norms[j]);
                 assert_true(frugi_control_density(control, step, 0) == 0.0625);
             }
             frugi_control_destroy(control);
@@ -124,24 +124,24 @@ static void norm_follow_is_the_ratio_to_earlier_norms(void **state) {
     (void)state;
     frugi_control *control = make("norm=follow,density=0.0625");
     assert_true(frugi_control_density(control, 0, 0) == 0.0625);
-    frugi_control_norm(control, 0, 2);
+    frugi_control_set_norm(control, 0, 2);
     assert_true(frugi_control_density(control, 0, 0) == 0.0625);
-    frugi_control_norm(control, 1, 3); /* mean 2 */
+    frugi_control_set_norm(control, 1, 3); /* mean 2 */
     assert_true(frugi_control_density(control, 1, 0) == 0.0625 * 1.5);
     assert_true(frugi_control_density(control, 2, 0) == 0.0625 * 1.5); /* until the next norm */
     double mean = 2 + 0.1 * (3 - 2.0);
-    frugi_control_norm(control, 2, 1);
+    frugi_control_set_norm(control, 2, 1);
     assert_true(frugi_control_density(control, 2, 0) == 0.0625 * (1 / mean));
-    frugi_control_norm(control, 2, 1000);
+    frugi_control_set_norm(control, 2, 1000);
     assert_true(frugi_control_density(control, 2, 0) == 0.0625 * 4);
-    frugi_control_norm(control, 2, 0);
+    frugi_control_set_norm(control, 2, 0);
     assert_true(frugi_control_density(control, 2, 0) == 0.0625 / 4);
-    frugi_control_norm(control, 3, INFINITY); /* ignored */
+    frugi_control_set_norm(control, 3, INFINITY); /* ignored */
     assert_true(frugi_control_density(control, 3, 0) == 0.0625 / 4);
     frugi_control_destroy(control);
     control = make("norm=follow,density=0.0625");
-    frugi_control_norm(control, 0, 0);
-    frugi_control_norm(control, 1, 5);
+    frugi_control_set_norm(control, 0, 0);
+    frugi_control_set_norm(control, 1, 5);
     assert_true(frugi_control_density(control, 1, 0) == 0.0625 * 4);
     frugi_control_destroy(control);
 }
@@ -154,7 +154,7 @@ static void norm_accordion_reacts_to_a_change_by_half(void **state) {
                  {4.5, 4}, {4.5, 1}, {2.3, 1}, {0, 4}, {0, 1}, {1, 4}};
     frugi_control *control = make("norm=accordion,density=0.0625");
     for (uint64_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
-        frugi_control_norm(control, i, steps[i].norm);
+        frugi_control_set_norm(control, i, steps[i].norm);
         assert_true(frugi_control_density(control, i, 0) == 0.0625 * steps[i].factor);
     }
     frugi_control_destroy(control);
@@ -168,13 +168,13 @@ static void setting_a_norm_twice_counts_once(void **state) {
         frugi_control *once = make(texts[k]), *twice = make(texts[k]);
         for (uint64_t step = 0; step < 200; step++) {
             double norm = fabs((double)next_float(&seed)), weight = fabs((double)next_float(&seed));
-            frugi_control_norm(once, step, norm);
-            frugi_control_norm(twice, step, 17);
-            frugi_control_norm(twice, step, norm);
-            frugi_control_norm(twice, step, norm);
-            frugi_control_weight(once, step % COUNT, weight);
-            frugi_control_weight(twice, step % COUNT, 17);
-            frugi_control_weight(twice, step % COUNT, weight);
+            frugi_control_set_norm(once, step, norm);
+            frugi_control_set_norm(twice, step, 17);
+            frugi_control_set_norm(twice, step, norm);
+            frugi_control_set_norm(twice, step, norm);
+            frugi_control_set_weight(once, step % COUNT, weight);
+            frugi_control_set_weight(twice, step % COUNT, 17);
+            frugi_control_set_weight(twice, step % COUNT, weight);
             for (size_t i = 0; i < COUNT; i++)
                 assert_true(frugi_control_density(once, step, i) == frugi_control_density(twice, step, i));
         }
@@ -185,11 +185,11 @@ static void setting_a_norm_twice_counts_once(void **state) {
 
 /* Tell it something at random; weights of all magnitudes. */
 static void set_random_inputs(frugi_control *control, uint64_t step, uint64_t *seed, int budget) {
-    frugi_control_norm(control, step, ldexp(fabs((double)next_float(seed)), (int)(next_random(seed) % 40) - 20));
+    frugi_control_set_norm(control, step, ldexp(fabs((double)next_float(seed)), (int)(next_random(seed) % 40) - 20));
     double weight = fabs((double)next_float(seed));
     if (!budget)
         weight = ldexp(weight, (int)(next_random(seed) % 40) - 20);
-    frugi_control_weight(control, next_random(seed) % COUNT, next_random(seed) % 9 ? weight : 0);
+    frugi_control_set_weight(control, next_random(seed) % COUNT, next_random(seed) % 9 ? weight : 0);
 }
 
 static const char *const layer_words[] = {"even", "role", "budget", "sensitivity"};
@@ -210,7 +210,7 @@ static void strict_keeps_the_total(void **state) {
             set_random_inputs(control, step, &seed, k % 3 == 1);
             frugi_control_densities(control, step, density);
             for (size_t i = 0; i < COUNT; i++) {
-                assert_true(density[i] > 0 && density[i] <= 1 && density[i] <= frugi_control_most(control, i));
+                assert_true(density[i] > 0 && density[i] <= 1 && density[i] <= frugi_control_max_density(control, i));
                 if (step % 25 == 0)
                     assert_true(density[i] == frugi_control_density(control, step, i));
                 sum += density[i] * (double)tensors[i].elements;
@@ -230,8 +230,8 @@ static void strict_scales_all_tensors_alike(void **state) {
     frugi_control *loose = make("layers=sensitivity,density=0.01"),
                   *strict = make("layers=sensitivity,density=0.01,strict=on");
     for (size_t i = 0; i < COUNT; i++) {
-        frugi_control_weight(loose, i, (double)(i + 1));
-        frugi_control_weight(strict, i, (double)(i + 1));
+        frugi_control_set_weight(loose, i, (double)(i + 1));
+        frugi_control_set_weight(strict, i, (double)(i + 1));
     }
     double scale = frugi_control_density(strict, 0, 0) / frugi_control_density(loose, 0, 0);
     assert_true(scale != 1);
@@ -257,7 +257,7 @@ static void densities_stay_within_their_bound(void **state) {
         for (uint64_t step = 0; step <= TOTAL; step++) {
             set_random_inputs(control, step, &seed, k % 4 == 2);
             for (size_t i = 0; i < COUNT; i++) {
-                double density = frugi_control_density(control, step, i), most = frugi_control_most(control, i);
+                double density = frugi_control_density(control, step, i), most = frugi_control_max_density(control, i);
                 if (!(density > 0 && density <= most && most <= 1))
                     fail_msg("%s, step %d, tensor %d: %g of %g", text, (int)step, (int)i, density, most);
             }
@@ -320,9 +320,9 @@ static void dense_steps_come_first_and_then_periodically(void **state) {
     frug_config *plain = config_of(""), *both = config_of("warmup=3,dense_every=5"),
                 *always = config_of("dense_every=1");
     for (uint64_t step = 0; step < 100; step++) {
-        assert_false(frugi_control_all(plain, step));
-        assert_true(frugi_control_all(always, step));
-        assert_int_equal(frugi_control_all(both, step) != 0, step < 3 || step % 5 == 4);
+        assert_false(frugi_control_sends_all(plain, step));
+        assert_true(frugi_control_sends_all(always, step));
+        assert_int_equal(frugi_control_sends_all(both, step) != 0, step < 3 || step % 5 == 4);
     }
     frug_config_destroy(plain);
     frug_config_destroy(both);

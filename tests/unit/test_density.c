@@ -235,8 +235,8 @@ static void kappa_is_density_times_block_within_bounds(void **state) {
     assert_int_equal(frugi_kappa(0.25 / 256, 256), 1ull << 30);
     assert_int_equal(frugi_kappa(0, 64), 1ull << 28);
     assert_int_equal(frugi_kappa(-1, 64), 1ull << 28);
-    assert_int_equal(frugi_kappa_one(0.001, 256), 1ull << 32);
-    assert_int_equal(frugi_kappa_one(0.0625, 256), 16ull << 32);
+    assert_int_equal(frugi_kappa_at_least_one(0.001, 256), 1ull << 32);
+    assert_int_equal(frugi_kappa_at_least_one(0.0625, 256), 16ull << 32);
     assert_int_equal(frugi_kappa(0.06, 256), 65970697667); /* 15.36 * 2^32 = 65970697666.56 */
     for (size_t b = 0; b < NBLOCKS; b++) {
         for (int i = 0; i < 1000; i++) {

@@ -21,8 +21,8 @@ static frug_layout *make_tiny_tensors(void) {
     frug_layout *z = NULL;
     OK(frug_layout_create(&z));
     for (size_t i = 0; i < TINY; i++)
-        zoo_add(z, names[i % COUNT(names)], FRUG_ROLE_LINEAR, ZOO_SHAPE(1, 1), 0, 0, 0, 0);
-    zoo_add(z, "large", FRUG_ROLE_LINEAR, ZOO_SHAPE(64, 64), 0, 0, 0, 0);
+        test_layout_add(z, names[i % COUNT(names)], FRUG_ROLE_LINEAR, TEST_SHAPE(1, 1), 0, 0, 0, 0);
+    test_layout_add(z, "large", FRUG_ROLE_LINEAR, TEST_SHAPE(64, 64), 0, 0, 0, 0);
     return z;
 }
 
@@ -67,11 +67,11 @@ static void bounds_hold_for_schedules_that_start_dense(void **state) {
     (void)state;
     static const char *const some[] = {"index=local,value=f32", "index=bitmap,value=bf16", "index=fixed,value=int8",
                                        "segment=tensor,index=auto,value=f32", "segment=2:4"};
-    frug_layout *z = make_zoo(60);
+    frug_layout *z = make_test_layout(60);
     const size_t n = frug_layout_elements(z);
     frug_options options = FRUG_OPTIONS_INIT;
     options.total_steps = 400;
-    float *grad = zoo_gradient(z, 1);
+    float *grad = make_test_gradient(z, 1);
     for (size_t i = 0; i < COUNT(some); i++) {
         char config[128];
         snprintf(config, sizeof config, "schedule=frugrad:0:0.9:1,min_size=1,%s", some[i]);
@@ -98,7 +98,7 @@ static void the_largest_floats_cause_no_lasting_damage(void **state) {
         "segment=tensor,unit=row,residual=int4", "rule=random,segment=tensor,feedback=none",
         "density=1,value=qsgd,feedback=none",    "density=1,value=onebit",
         "segment=tensor,value=two_bit"};
-    frug_layout *z = make_zoo(60);
+    frug_layout *z = make_test_layout(60);
     const size_t n = frug_layout_elements(z);
     float *sent = test_calloc(n, sizeof(float)), *grad = test_calloc(n, sizeof(float));
     for (size_t i = 0; i < COUNT(some); i++) {
@@ -168,7 +168,7 @@ static void plans_of_hybrid_respect_its_limits(void **state) {
     (void)state;
     static const char *const some[] = {"rule=hybrid,density=0.001", "rule=hybrid:16,density=0.0625,norm=accordion",
                                        "rule=hybrid:16,schedule=piecewise:0:0.5:1:0.95"};
-    frug_layout *z = make_zoo(60);
+    frug_layout *z = make_test_layout(60);
     const size_t n = frug_layout_elements(z);
     frug_options options = FRUG_OPTIONS_INIT;
     options.total_steps = 100;
@@ -177,7 +177,7 @@ static void plans_of_hybrid_respect_its_limits(void **state) {
         snprintf(config, sizeof config, "min_size=1,segment=tensor,%s", some[i]);
         frug_compressor *c = make_compressor(config, z, &options);
         for (uint64_t step = 0; step < 2; step++) {
-            float *grad = zoo_gradient(z, 1);
+            float *grad = make_test_gradient(z, 1);
             for (size_t e = 0; e < n; e++)
                 grad[e] *= step ? 100.0f : 1.0f;
             size_t len;
@@ -203,9 +203,9 @@ static void plans_of_hybrid_respect_its_limits(void **state) {
 /* A call that fails changes no state, not even the norm. */
 static void a_failed_step_does_not_change_the_norm(void **state) {
     (void)state;
-    frug_layout *z = make_zoo(60);
+    frug_layout *z = make_test_layout(60);
     const size_t n = frug_layout_elements(z);
-    float *grad = zoo_gradient(z, 1), *wild = zoo_gradient(z, 2);
+    float *grad = make_test_gradient(z, 1), *wild = make_test_gradient(z, 2);
     for (size_t i = 0; i < n; i++)
         wild[i] *= 1000.0f;
     static const char *const some[] = {"norm=follow,min_size=1", "norm=accordion,segment=tensor,min_size=1"};
@@ -240,7 +240,7 @@ static void clipping_ignores_gaps_and_nans(void **state) {
                                        "segment=block,norm=follow,density=0.9"};
     frug_layout *z = NULL;
     OK(frug_layout_create(&z));
-    zoo_add(z, "a", FRUG_ROLE_LINEAR, ZOO_SHAPE(16, 64), 0, 0, 0, 0);
+    test_layout_add(z, "a", FRUG_ROLE_LINEAR, TEST_SHAPE(16, 64), 0, 0, 0, 0);
     frug_tensor t = FRUG_TENSOR_INIT;
     t.name = "b";
     t.ndim = 2;
@@ -281,9 +281,9 @@ static void statistics_count_every_entry_once(void **state) {
     (void)state;
     static const char *const some[] = {"frugrad", "rule=probabilistic,segment=all,feedback=none",
                                        "rule=threshold:absolute:1e30,segment=tensor"};
-    frug_layout *z = make_zoo(60);
+    frug_layout *z = make_test_layout(60);
     const size_t n = frug_layout_elements(z);
-    float *grad = zoo_gradient(z, 1);
+    float *grad = make_test_gradient(z, 1);
     for (size_t i = 0; i < COUNT(some); i++) {
         char config[128];
         snprintf(config, sizeof config, "%s,min_size=1", some[i]);
@@ -319,7 +319,7 @@ static void weights_decay_without_a_frame(void **state) {
 static void calls_that_the_config_does_not_use_are_rejected(void **state) {
     (void)state;
     const double two = 2;
-    frug_layout *z = make_zoo(60);
+    frug_layout *z = make_test_layout(60);
     frug_compressor *c = make_compressor("segment=tensor,layers=budget,min_size=1", z, NULL);
     assert_int_equal(frug_compressor_tell(c, FRUG_SIGNAL_SENSITIVITY, 0, &two, 1), FRUG_ERR_ARG);
     assert_int_equal(frug_compressor_tell(c, FRUG_SIGNAL_NORM, 0, &two, 1), FRUG_ERR_ARG);

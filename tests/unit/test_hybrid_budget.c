@@ -9,7 +9,7 @@
 /* The claims add up to k, and block by block they are what the cut lets through, for 1 to 5 threads. */
 static void claims_count_the_entries_that_pass_the_cutoff(void **state) {
     (void)state;
-    frugi_whole *whole = frugi_whole_create(1);
+    frugi_topk *whole = frugi_topk_create(1);
     uint64_t random = 4, n = 64 * 700 + 17;
     for (int kind = 0; kind < 3; kind++) {
         float *x = bell_array(n, 5);
@@ -17,14 +17,14 @@ static void claims_count_the_entries_that_pass_the_cutoff(void **state) {
             x[i] = kind == 1 ? (float)(int)(x[i] * 1.5f) : 1.0f; /* ties, all equal */
         for (uint64_t k = 1; k <= n; k = k * 3 + next_random(&random) % 5)
             for (int threads = 1; threads <= 5; threads++) {
-                frugi_span span[2] = {{x, 64 * 100 + 9}, {x + 64 * 100 + 9, n - 64 * 100 - 9}};
-                frugi_cutoff cut = frugi_whole_cutoff(whole, span, 2, k, 1), same = cut;
+                frugi_float_array span[2] = {{x, 64 * 100 + 9}, {x + 64 * 100 + 9, n - 64 * 100 - 9}};
+                frugi_cutoff cut = frugi_topk_cutoff(whole, span, 2, k, 1), same = cut;
                 uint64_t sum = 0;
                 for (int s = 0; s < 2; s++) {
                     uint16_t claim[700];
                     uint32_t *list = test_malloc((n + 1) * sizeof *list);
-                    uint64_t got = frugi_whole_emit(whole, &span[s], &same, list, NULL, 1), at = 0;
-                    frugi_hybrid_claims(&span[s], 64, &cut, claim, threads);
+                    uint64_t got = frugi_topk_emit(whole, &span[s], &same, list, NULL, 1), at = 0;
+                    frugi_hybrid_count_claims(&span[s], 64, &cut, claim, threads);
                     assert_int_equal(cut.ties, same.ties);
                     for (uint64_t b = 0; b * 64 < span[s].n; b++) {
                         uint64_t want = 0;
@@ -39,7 +39,7 @@ static void claims_count_the_entries_that_pass_the_cutoff(void **state) {
             }
         test_free(x);
     }
-    frugi_whole_destroy(whole);
+    frugi_topk_destroy(whole);
 }
 
 /* The reference: the rule of the header, one entry at a time. */
@@ -79,7 +79,7 @@ static void counts_add_up_to_the_budget(void **state) {
         uint64_t budget = trial % 8 == 0   ? 7
                           : trial % 8 == 1 ? all + 9
                                            : BLOCKS + next_random(&random) % (all - BLOCKS + 1);
-        frugi_hybrid_settle(count, blocks_of, last, 3, 256, most, budget);
+        frugi_hybrid_fit_budget(count, blocks_of, last, 3, 256, most, budget);
         fit_budget_reference(want, limit, BLOCKS, budget);
         assert_memory_equal(count, want, sizeof count);
         for (uint32_t b = 0; b < BLOCKS; b++) {
@@ -101,7 +101,7 @@ static void larger_claims_never_get_smaller_counts(void **state) {
         uint16_t claim[BLOCKS], count[BLOCKS];
         for (uint32_t b = 0; b < BLOCKS; b++)
             claim[b] = count[b] = (uint16_t)(next_random(&random) % 60);
-        frugi_hybrid_settle(count, &blocks_of, &last, 1, 256, 48, BLOCKS + next_random(&random) % (BLOCKS * 40));
+        frugi_hybrid_fit_budget(count, &blocks_of, &last, 1, 256, 48, BLOCKS + next_random(&random) % (BLOCKS * 40));
         for (uint32_t a = 0; a < BLOCKS; a++)
             for (uint32_t b = 0; b < BLOCKS; b++)
                 assert_true(claim[a] <= claim[b] || count[a] + 1 >= count[b]);
@@ -116,13 +116,13 @@ static void frequent_blocks_get_more_within_limits(void **state) {
         often[b] = (uint8_t)(b < 15 ? 0 : 15); /* the mean is 15 / 16 */
         claim[b] = 10;
     }
-    frugi_hybrid_favour(claim, often, 16, 100);
+    frugi_hybrid_scale_by_frequency(claim, often, 16, 100);
     assert_int_equal(claim[15], 20); /* sqrt(16 / 1.9375) = 2.87, so 2 */
     assert_int_equal(claim[0], 7);   /* sqrt(1 / 1.9375) = 0.718 */
     claim[15] = 90;
-    frugi_hybrid_favour(claim, often, 16, 100);
+    frugi_hybrid_scale_by_frequency(claim, often, 16, 100);
     assert_int_equal(claim[15], 100);
-    frugi_hybrid_favour(even, (const uint8_t[]){3, 3, 3, 3}, 4, 100);
+    frugi_hybrid_scale_by_frequency(even, (const uint8_t[]){3, 3, 3, 3}, 4, 100);
     for (int b = 0; b < 4; b++)
         assert_int_equal(even[b], 10);
 }
@@ -132,11 +132,11 @@ static void counters_rise_to_fifteen_and_halve(void **state) {
     uint8_t often[4] = {0};
     const uint16_t count[4] = {1, 5, 3, 3}; /* the mean is 3 */
     for (uint64_t step = 0; step < 255; step++) {
-        frugi_hybrid_learn(count, often, 4, step);
+        frugi_hybrid_update_frequency(count, often, 4, step);
         assert_int_equal(often[1], step < 15 ? step + 1 : 15);
         assert_true(often[0] == 0 && often[2] == 0 && often[3] == 0);
     }
-    frugi_hybrid_learn(count, often, 4, 255);
+    frugi_hybrid_update_frequency(count, often, 4, 255);
     assert_int_equal(often[1], 7);
 }
 

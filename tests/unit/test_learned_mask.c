@@ -9,7 +9,7 @@
 
 typedef struct fixture {
     frugi_learned learned;
-    frugi_whole *whole;
+    frugi_topk *whole;
     float energy[UNITS], scratch[UNITS];
     uint32_t list[UNITS];
     uint8_t sent[UNITS];
@@ -17,7 +17,7 @@ typedef struct fixture {
 
 static void create_fixture(fixture *w, uint64_t units) {
     memset(w, 0, sizeof *w);
-    w->whole = frugi_whole_create(3);
+    w->whole = frugi_topk_create(3);
     assert_non_null(w->whole);
     OK(frugi_learned_create(units, &w->learned));
     assert_int_equal(w->learned.fresh, 1);
@@ -25,7 +25,7 @@ static void create_fixture(fixture *w, uint64_t units) {
 
 static void destroy_fixture(fixture *w) {
     frugi_learned_destroy(&w->learned);
-    frugi_whole_destroy(w->whole);
+    frugi_topk_destroy(w->whole);
 }
 
 /* Run a step and mark the units that were sent: k of them, ascending. */

@@ -47,7 +47,7 @@ static void failed_calls_leak_nothing(void **state) {
     (void)state;
     uint64_t before = bytes_in_use();
     frug_config *config = NULL;
-    frug_layout *z = make_zoo(40), *other = NULL;
+    frug_layout *z = make_test_layout(40), *other = NULL;
     assert_int_equal(frug_config_create("density=nought", &config), FRUG_ERR_CONFIG);
     OK(frug_layout_flat(100, &other));
     frug_layout_destroy(other);
@@ -58,7 +58,7 @@ static void failed_calls_leak_nothing(void **state) {
 typedef struct task {
     const char *config;
     const frug_layout *layout;
-    float *grad[CREW_MOST], *weights[CREW_MOST];
+    float *grad[THREAD_WORKERS_MAX], *weights[THREAD_WORKERS_MAX];
 } task;
 
 static frug_status reduce(frug_comm *comm, void *shared) {
@@ -66,7 +66,7 @@ static frug_status reduce(frug_comm *comm, void *shared) {
     int rank = frug_comm_rank(comm);
     frug_reducer *r = NULL;
     size_t n = frug_layout_elements(t->layout);
-    frug_status status = crew_reducer(t->config, t->layout, 0, comm, &r);
+    frug_status status = create_worker_reducer(t->config, t->layout, 0, comm, &r);
     frug_bucket b = FRUG_BUCKET_INIT;
     b.count = n;
     b.grad = t->grad[rank];
@@ -122,7 +122,7 @@ static void groups_leak_nothing(void **state) {
     (void)state;
     static const struct {
         const char *config;
-        crew_fn *work;
+        worker_fn *work;
     } cases[] = {
         {"reduce=gather", reduce},
         {"reduce=dense", reduce},
@@ -138,17 +138,17 @@ static void groups_leak_nothing(void **state) {
         {"reduce=gossip,feedback=none,average_every=2", gossip},
         {"servers=1", serve},
     };
-    frug_layout *z = make_zoo(300);
+    frug_layout *z = make_test_layout(300);
     task t = {.layout = z};
     for (int i = 0; i < 4; i++) {
-        t.grad[i] = zoo_gradient(z, (uint64_t)i + 1);
+        t.grad[i] = make_test_gradient(z, (uint64_t)i + 1);
         t.weights[i] = bell_array(frug_layout_elements(z), 7);
     }
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        crew_member member[CREW_MOST];
+        thread_worker member[THREAD_WORKERS_MAX];
         uint64_t before = bytes_in_use();
         t.config = cases[i].config;
-        crew(4, cases[i].work, &t, 20, member);
+        run_workers(4, cases[i].work, &t, 20, member);
         for (int k = 0; k < 4; k++)
             if (member[k].status != FRUG_OK)
                 fail_msg("%s, rank %d: %s", t.config, k, member[k].error);

@@ -107,7 +107,7 @@ static void run_step(simulation *w, bool wild) {
     test_free(w->frame);
     test_free(w->grad);
     w->step++;
-    w->grad = zoo_gradient(w->z, w->step + 1);
+    w->grad = make_test_gradient(w->z, w->step + 1);
     if (wild) {
         w->grad[700] = NAN;
         w->grad[SMALL * 64 + 3] = INFINITY;
@@ -233,7 +233,7 @@ static void check_conservation(const char *config, const frug_layout *z) {
 
 static void no_method_loses_anything_with_any_feedback(void **state) {
     (void)state;
-    frug_layout *z = make_zoo(SMALL);
+    frug_layout *z = make_test_layout(SMALL);
     char config[256];
     for (size_t i = 0; i < COUNT(methods); i++)
         for (size_t f = 0; f < COUNT(feedbacks); f++) {
@@ -248,7 +248,7 @@ static void no_code_loses_anything(void **state) {
     (void)state;
     static const char *const some[] = {"segment=tensor", "segment=all,unit=tile:4x4", "rule=hybrid,segment=tensor",
                                        "segment=tensor,unit=head,density=0.5"};
-    frug_layout *z = make_zoo(SMALL);
+    frug_layout *z = make_test_layout(SMALL);
     char config[256];
     for (size_t s = 0; s < COUNT(some); s++)
         for (size_t v = 0; v < COUNT(values); v++)
@@ -263,7 +263,7 @@ static void no_code_loses_anything(void **state) {
 /* Masked momentum: that of sent entries restarts from zero, that of the others continues. */
 static void masking_clears_the_momentum_of_what_was_sent(void **state) {
     (void)state;
-    frug_layout *z = make_zoo(SMALL);
+    frug_layout *z = make_test_layout(SMALL);
     simulation w = begin_simulation(ALWAYS "segment=tensor,feedback=dgc,mask=on,residual=f32,value=f32", z, NULL);
     float *u = test_calloc(w.n, sizeof(float)), *v = test_calloc(w.n, sizeof(float));
     for (int step = 0; step < 4; step++) {
@@ -318,7 +318,7 @@ static void retention_sends_a_share_and_keeps_the_rest(void **state) {
                  {"density=1,hold=0.25", 0.25f},        {"density=0.5,hold=auto", 0.894737f},
                  {"density=0.25,hold=auto", 0.789474f}, {"density=0.0625,hold=auto", 0.157895f},
                  {"density=0.05,hold=auto", 0.0f}};
-    frug_layout *z = make_zoo(SMALL);
+    frug_layout *z = make_test_layout(SMALL);
     char config[256];
     for (size_t i = 0; i < COUNT(cases); i++)
         for (size_t s = 0; s < COUNT(some); s++) {
@@ -337,7 +337,7 @@ static void retention_is_rounded_without_bias(void **state) {
     (void)state;
     static const char *const some[] = {"segment=block", "segment=tensor", "segment=tensor,unit=run:16",
                                        "rule=random,segment=tensor", "rule=random,segment=tensor,unit=row"};
-    frug_layout *z = make_zoo(SMALL);
+    frug_layout *z = make_test_layout(SMALL);
     for (size_t s = 0; s < COUNT(some); s++) {
         char config[256];
         snprintf(config, sizeof config,
@@ -371,7 +371,7 @@ static void retention_is_rounded_without_bias(void **state) {
 /* At density 1 hold=auto is momentum: the sum of ten steps is that of u = 0.9 u + g, times 1 - 0.9; to 1e-5. */
 static void full_retention_is_momentum(void **state) {
     (void)state;
-    frug_layout *z = make_zoo(SMALL);
+    frug_layout *z = make_test_layout(SMALL);
     simulation w = begin_simulation(
         ALWAYS "density=1,hold=auto,beta=0.95,residual=f32,value=f32,vectors=sparse,min_size=0", z, NULL);
     double *u = test_calloc(w.n, sizeof *u), miss = 0, all = 0;
@@ -409,7 +409,7 @@ static uint64_t digest(const char *config, const frug_layout *z, int threads, ui
             OK(frug_compressor_restore(c, saved, len));
             test_free(saved);
         }
-        float *grad = zoo_gradient(z, step + 1);
+        float *grad = make_test_gradient(z, step + 1);
         size_t len;
         unsigned char *frame = compress_range(c, step, 0, n, grad, &len);
         for (size_t i = 0; i < len; i++)
@@ -423,7 +423,7 @@ static uint64_t digest(const char *config, const frug_layout *z, int threads, ui
 
 static void nothing_depends_on_threads_or_restarts(void **state) {
     (void)state;
-    frug_layout *z = make_zoo(LARGE);
+    frug_layout *z = make_test_layout(LARGE);
     char config[256];
     for (size_t i = 0; i < COUNT(methods); i++) {
         static const char *const kept[] = {"merged,residual=int8", "dgc,residual=f32", "none"};
@@ -444,7 +444,7 @@ static void nothing_depends_on_threads_or_restarts(void **state) {
 
 static void nothing_depends_on_the_variant(void **state) {
     (void)state;
-    frug_layout *z = make_zoo(SMALL);
+    frug_layout *z = make_test_layout(SMALL);
     char config[256];
     for (size_t i = 0; i < COUNT(methods); i++) {
         snprintf(config, sizeof config, ALWAYS "value=int8,%s,feedback=merged,residual=bf16", methods[i]);
@@ -469,7 +469,7 @@ static void nothing_depends_on_the_variant(void **state) {
 static void frames_of_several_workers_add_up(void **state) {
     (void)state;
     enum { WORKERS = 3 };
-    frug_layout *z = make_zoo(LARGE);
+    frug_layout *z = make_test_layout(LARGE);
     const size_t n = frug_layout_elements(z);
     float *one = test_calloc(n, sizeof(float)), *sum = test_calloc(n, sizeof(float)),
           *w = test_calloc(n, sizeof(float));
@@ -488,7 +488,7 @@ static void frames_of_several_workers_add_up(void **state) {
             options.threads = 2;
             frug_compressor_destroy(c);
             c = make_compressor(config, z, &options);
-            float *grad = zoo_gradient(z, 100 * m + p + 1);
+            float *grad = make_test_gradient(z, 100 * m + p + 1);
             frames[p] = compress_range(c, 2, 0, n, grad, &lens[p]);
             restore_range(c, frames[p], lens[p], 0, n, one);
             for (size_t i = 0; i < n; i++)
@@ -516,7 +516,7 @@ static void frames_of_several_workers_add_up(void **state) {
 static void a_block_with_a_nan_changes_nothing_else(void **state) {
     (void)state;
     static const char *const kept[] = {"merged,residual=f32", "dgc,mask=off,residual=f32", "none"};
-    frug_layout *z = make_zoo(SMALL);
+    frug_layout *z = make_test_layout(SMALL);
     char config[256];
     for (size_t i = 0; i < COUNT(methods); i++)
         for (size_t f = 0; f < COUNT(kept); f++) {
@@ -537,7 +537,7 @@ static void a_block_with_a_nan_changes_nothing_else(void **state) {
 
 static void dense_steps_clear_the_residual(void **state) {
     (void)state;
-    frug_layout *z = make_zoo(SMALL);
+    frug_layout *z = make_test_layout(SMALL);
     const size_t n = frug_layout_elements(z);
     float *left = test_calloc(n, sizeof(float));
     char config[256];
@@ -570,7 +570,7 @@ static void tensors_one_by_one_give_the_same_result_as_all_at_once(void **state)
     (void)state;
     static const char *const some[] = {"segment=tensor", "rule=random,segment=tensor", "segment=tensor,unit=row",
                                        "rule=hybrid,segment=tensor", "rule=threshold:track,segment=tensor"};
-    frug_layout *z = make_zoo(SMALL);
+    frug_layout *z = make_test_layout(SMALL);
     const size_t n = frug_layout_elements(z);
     float *whole = test_calloc(n, sizeof(float)), *parts = test_calloc(n, sizeof(float));
     char config[256];
@@ -578,7 +578,7 @@ static void tensors_one_by_one_give_the_same_result_as_all_at_once(void **state)
         snprintf(config, sizeof config, ALWAYS "%s,feedback=plain,residual=f32", some[s]);
         frug_compressor *a = make_compressor(config, z, NULL), *b = make_compressor(config, z, NULL);
         for (uint64_t step = 0; step < 3; step++) {
-            float *grad = zoo_gradient(z, step + 1);
+            float *grad = make_test_gradient(z, step + 1);
             size_t len;
             unsigned char *frame = compress_range(a, step, 0, n, grad, &len);
             restore_range(a, frame, len, 0, n, whole);
@@ -606,7 +606,7 @@ static void tensors_one_by_one_give_the_same_result_as_all_at_once(void **state)
 
 static void ranges_that_split_a_selection_group_are_rejected(void **state) {
     (void)state;
-    frug_layout *z = make_zoo(SMALL);
+    frug_layout *z = make_test_layout(SMALL);
     size_t bytes;
     frug_compressor *c = make_compressor(ALWAYS "segment=tensor", z, NULL);
     assert_int_equal(frug_compressor_bound(c, 0, 256, &bytes), FRUG_ERR_ARG);
@@ -624,9 +624,9 @@ static void ranges_that_split_a_selection_group_are_rejected(void **state) {
 
 static void a_buffer_below_the_bound_changes_nothing(void **state) {
     (void)state;
-    frug_layout *z = make_zoo(SMALL);
+    frug_layout *z = make_test_layout(SMALL);
     const size_t n = frug_layout_elements(z);
-    float *left = test_calloc(n, sizeof(float)), *grad = zoo_gradient(z, 1);
+    float *left = test_calloc(n, sizeof(float)), *grad = make_test_gradient(z, 1);
     for (size_t i = 0; i < COUNT(methods); i++) {
         char config[256];
         snprintf(config, sizeof config, ALWAYS "%s,feedback=merged", methods[i]);

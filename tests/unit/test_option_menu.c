@@ -27,7 +27,7 @@ static float *send_once(const char *config, const frug_layout *z, const float *g
 static frug_layout *matrix(uint64_t rows, uint64_t cols, frug_role role) {
     frug_layout *z = NULL;
     OK(frug_layout_create(&z));
-    zoo_add(z, "w", role, ZOO_SHAPE(rows, cols), 0, 0, 0, 0);
+    test_layout_add(z, "w", role, TEST_SHAPE(rows, cols), 0, 0, 0, 0);
     return z;
 }
 
@@ -66,9 +66,9 @@ static void whole_tensor_top_k_sends_the_k_largest(void **state) {
 
 static void all_tensors_together_send_the_k_largest_of_all(void **state) {
     (void)state;
-    frug_layout *z = make_zoo(300);
+    frug_layout *z = make_test_layout(300);
     size_t n = frug_layout_elements(z);
-    float *grad = zoo_gradient(z, 3);
+    float *grad = make_test_gradient(z, 3);
     float *sent = send_once("segment=all,density=0.1,min_size=1,vectors=sparse,feedback=none,value=f32", z, grad, 0, 0);
     assert_kept_are_largest(grad, sent, n);
     assert_in_range(count_sent(sent, n), n / 10 - 13, n / 10 + 13); /* one rounding per tensor */
@@ -267,8 +267,8 @@ static unsigned heads_of(const float *sent, const frug_layout *z, size_t tensor,
 
 static void all_tensors_of_a_head_are_selected_together(void **state) {
     (void)state;
-    frug_layout *z = make_zoo(300);
-    float *grad = zoo_gradient(z, 8);
+    frug_layout *z = make_test_layout(300);
+    float *grad = make_test_gradient(z, 8);
     static const char *const rules[] = {"rule=topk", "rule=random", "rule=learned"};
     for (size_t i = 0; i < COUNT(rules); i++) {
         char config[128];
@@ -290,9 +290,9 @@ static void all_tensors_of_a_head_are_selected_together(void **state) {
 
 static void heads_compete_by_given_scores(void **state) {
     (void)state;
-    frug_layout *z = make_zoo(300);
+    frug_layout *z = make_test_layout(300);
     size_t n = frug_layout_elements(z), len;
-    float *grad = zoo_gradient(z, 8), *sent = test_calloc(n, sizeof(float));
+    float *grad = make_test_gradient(z, 8), *sent = test_calloc(n, sizeof(float));
     frug_compressor *c = make_compressor("heads,score=given,feedback=none,min_size=1", z, NULL);
     const double entropy[4] = {0.1, 3.0, 0.2, 2.0}, bad[1] = {-1};
     assert_int_equal(frug_compressor_tell(c, FRUG_SIGNAL_HEADS, 9, entropy, 3), FRUG_ERR_ARG);
@@ -312,9 +312,9 @@ static void heads_compete_by_given_scores(void **state) {
 /* What the caller sets changes what is sent, and is rejected if it has no effect. */
 static void norms_and_sensitivities_change_what_is_sent(void **state) {
     (void)state;
-    frug_layout *z = make_zoo(300);
+    frug_layout *z = make_test_layout(300);
     size_t n = frug_layout_elements(z), calm, wild, len;
-    float *grad = zoo_gradient(z, 14);
+    float *grad = make_test_gradient(z, 14);
     const double one = 1, four = 4, hundred = 100;
     frug_compressor *c = make_compressor("segment=tensor,norm=follow,min_size=1", z, NULL);
     for (uint64_t step = 0; step < 3; step++) {
@@ -352,7 +352,7 @@ static void unit_head_without_heads_is_rejected(void **state) {
     assert_non_null(strstr(frug_last_error(), "no tensor of the layout has heads"));
     frug_layout_destroy(z);
     OK(frug_layout_create(&z));
-    zoo_add(z, "q", FRUG_ROLE_ATTN_Q, ZOO_SHAPE(64, 100), 5, 0, 1, 0);
+    test_layout_add(z, "q", FRUG_ROLE_ATTN_Q, TEST_SHAPE(64, 100), 5, 0, 1, 0);
     assert_int_equal(frug_compressor_create(config, z, NULL, &c), FRUG_ERR_CONFIG);
     assert_non_null(strstr(frug_last_error(), "no whole number of 5 heads"));
     frug_layout_destroy(z);
@@ -455,9 +455,9 @@ static void plans_match_frames(void **state) {
                                           "segment=tensor,unit=tile:8x8",
                                           "learned",
                                           "randomk"};
-    frug_layout *z = make_zoo(300);
+    frug_layout *z = make_test_layout(300);
     size_t n = frug_layout_elements(z), len;
-    float *grad = zoo_gradient(z, 12);
+    float *grad = make_test_gradient(z, 12);
     for (size_t i = 0; i < COUNT(configs); i++) {
         char config[128];
         snprintf(config, sizeof config, "%s,min_size=1", configs[i]);
@@ -494,9 +494,9 @@ static void index_auto_is_the_shortest(void **state) {
         "segment=tensor,density=0.001",          "segment=tensor,density=0.06", "segment=tensor,density=0.6",
         "segment=tensor,unit=row,density=0.3",   "segment=all,density=0.02",    "segment=block,density=0.0625",
         "segment=tensor,unit=run:64,density=0.1"};
-    frug_layout *z = make_zoo(300);
+    frug_layout *z = make_test_layout(300);
     size_t n = frug_layout_elements(z), best, len;
-    float *grad = zoo_gradient(z, 13);
+    float *grad = make_test_gradient(z, 13);
     for (size_t s = 0; s < COUNT(some); s++) {
         char config[128];
         snprintf(config, sizeof config, "%s,min_size=1,index=auto", some[s]);

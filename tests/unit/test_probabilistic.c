@@ -42,14 +42,14 @@ static uint32_t random_at(uint32_t j) {
  * standard deviations of independent draws, plus the step of the evenly spread half. */
 static void every_entry_is_sent_with_its_probability(void **state) {
     (void)state;
-    frugi_whole *whole = frugi_whole_create(1);
+    frugi_topk *whole = frugi_topk_create(1);
     float *x = heavy_array(SMALL, 3);
-    frugi_span span = {x, SMALL};
-    float unit = frugi_draw_unit(whole, &span, 1, 20, 1);
+    frugi_float_array span = {x, SMALL};
+    float unit = frugi_probabilistic_scale(whole, &span, 1, 20, 1);
     uint32_t times[SMALL] = {0}, sure[SMALL], drawn[SMALL];
     for (uint32_t j = 0; j < DRAWS; j++) {
         uint64_t sures, draws;
-        frugi_draw(whole, &span, unit, random_at(j), sure, &sures, drawn, &draws, 1);
+        frugi_probabilistic_draw(whole, &span, unit, random_at(j), sure, &sures, drawn, &draws, 1);
         for (uint64_t i = 0; i < sures; i++)
             times[sure[i]]++;
         for (uint64_t i = 0; i < draws; i++)
@@ -64,20 +64,20 @@ static void every_entry_is_sent_with_its_probability(void **state) {
         certain += p == 1;
     }
     assert_true(certain > 0 && certain < 20);
-    frugi_whole_destroy(whole);
+    frugi_topk_destroy(whole);
     test_free(x);
 }
 
 /* The scale is the smallest bf16 whose probabilities add up to at most k: never above k, one step less is. */
 static void scale_is_the_smallest_sufficient_one(void **state) {
     (void)state;
-    frugi_whole *whole = frugi_whole_create(3);
+    frugi_topk *whole = frugi_topk_create(3);
     for (uint64_t n = 1; n < 200000; n = n * 5 + 3) {
         float *x = n % 2 ? bell_array(n, n) : heavy_array(n, n);
-        frugi_span span[2] = {{x, n / 3}, {x + n / 3, n - n / 3}};
-        uint64_t filled = frugi_whole_count(whole, span, 2, 1, 1);
+        frugi_float_array span[2] = {{x, n / 3}, {x + n / 3, n - n / 3}};
+        uint64_t filled = frugi_topk_count(whole, span, 2, 1, 1);
         for (uint64_t k = 1; k <= n; k = k * 3 + 1) {
-            float unit = frugi_draw_unit(whole, span, 2, k, 1 + (int)(k % 3));
+            float unit = frugi_probabilistic_scale(whole, span, 2, k, 1 + (int)(k % 3));
             assert_true((unit == 0) == (filled <= k));
             if (unit == 0)
                 continue;
@@ -90,34 +90,36 @@ static void scale_is_the_smallest_sufficient_one(void **state) {
         }
         test_free(x);
     }
-    frugi_whole_destroy(whole);
+    frugi_topk_destroy(whole);
 }
 
 static void scales_of_unusual_arrays(void **state) {
     (void)state;
-    frugi_whole *whole = frugi_whole_create(1);
+    frugi_topk *whole = frugi_topk_create(1);
     float same[8], huge[8], tiny[8], none[8] = {0}, mixed[8] = {0, -0.0f, 5, 0, -7, 0, 0, 0};
     for (int i = 0; i < 8; i++) {
         same[i] = i % 2 ? -1.0f : 1.0f;
         huge[i] = FLT_MAX;
         tiny[i] = FLT_TRUE_MIN;
     }
-    assert_true(frugi_draw_unit(whole, &(frugi_span){same, 8}, 1, 4, 1) == 2.0f);
-    assert_true(frugi_draw_unit(whole, &(frugi_span){same, 8}, 1, 8, 1) == 0.0f);
-    assert_true(frugi_draw_unit(whole, &(frugi_span){none, 8}, 1, 1, 1) == 0.0f);
-    assert_true(frugi_draw_unit(whole, &(frugi_span){mixed, 8}, 1, 2, 1) == 0.0f);
-    assert_true(frugi_draw_unit(whole, &(frugi_span){mixed, 8}, 1, 1, 1) == 12.0f);
-    assert_true(frugi_draw_unit(whole, &(frugi_span){tiny, 8}, 1, 1, 1) == 0x1p-133f); /* the smallest bf16 */
-    assert_true(isinf(frugi_draw_unit(whole, &(frugi_span){huge, 8}, 1, 4, 1)));
+    assert_true(frugi_probabilistic_scale(whole, &(frugi_float_array){same, 8}, 1, 4, 1) == 2.0f);
+    assert_true(frugi_probabilistic_scale(whole, &(frugi_float_array){same, 8}, 1, 8, 1) == 0.0f);
+    assert_true(frugi_probabilistic_scale(whole, &(frugi_float_array){none, 8}, 1, 1, 1) == 0.0f);
+    assert_true(frugi_probabilistic_scale(whole, &(frugi_float_array){mixed, 8}, 1, 2, 1) == 0.0f);
+    assert_true(frugi_probabilistic_scale(whole, &(frugi_float_array){mixed, 8}, 1, 1, 1) == 12.0f);
+    assert_true(frugi_probabilistic_scale(whole, &(frugi_float_array){tiny, 8}, 1, 1, 1) ==
+                0x1p-133f); /* the smallest bf16 */
+    assert_true(isinf(frugi_probabilistic_scale(whole, &(frugi_float_array){huge, 8}, 1, 4, 1)));
     uint32_t sure[8], drawn[8];
     uint64_t sures, draws;
-    frugi_draw(whole, &(frugi_span){huge, 8}, INFINITY, UINT32_MAX, sure, &sures, drawn, &draws, 1);
+    frugi_probabilistic_draw(whole, &(frugi_float_array){huge, 8}, INFINITY, UINT32_MAX, sure, &sures, drawn, &draws,
+                             1);
     assert_true(sures == 0 && draws == 0);
-    frugi_draw(whole, &(frugi_span){mixed, 8}, 0.0f, UINT32_MAX, sure, &sures, drawn, &draws, 1);
+    frugi_probabilistic_draw(whole, &(frugi_float_array){mixed, 8}, 0.0f, UINT32_MAX, sure, &sures, drawn, &draws, 1);
     assert_true(sures == 2 && draws == 0 && sure[0] == 2 && sure[1] == 4);
-    frugi_draw(whole, &(frugi_span){tiny, 8}, 0x1p-133f, 0, sure, &sures, drawn, &draws, 1);
+    frugi_probabilistic_draw(whole, &(frugi_float_array){tiny, 8}, 0x1p-133f, 0, sure, &sures, drawn, &draws, 1);
     assert_true(sures == 0 && draws == 0); /* eight chances of 2^-16 */
-    frugi_whole_destroy(whole);
+    frugi_topk_destroy(whole);
 }
 
 /* Places ascend, no place is in both lists, the number is k or k + 1 at most, nothing more is written, and threads do
@@ -125,25 +127,25 @@ static void scales_of_unusual_arrays(void **state) {
 static void draws_do_not_depend_on_threads(void **state) {
     (void)state;
     uint64_t n = 90000, k = 5000;
-    frugi_whole *whole = frugi_whole_create(5);
+    frugi_topk *whole = frugi_topk_create(5);
     float *x = heavy_array(n, 8);
-    frugi_span span = {x, n};
+    frugi_float_array span = {x, n};
     uint32_t *list[2][2];
     for (int i = 0; i < 4; i++)
         list[i / 2][i % 2] = test_malloc((k + 2) * sizeof(uint32_t));
     for (uint32_t dice = 5; dice < 0xf0000000u; dice += 0x23456789u) {
-        float unit = frugi_draw_unit(whole, &span, 1, k, 1);
+        float unit = frugi_probabilistic_scale(whole, &span, 1, k, 1);
         uint64_t sures, draws, more, others;
-        frugi_draw(whole, &span, unit, dice, list[0][0], &sures, list[0][1], &draws, 1);
+        frugi_probabilistic_draw(whole, &span, unit, dice, list[0][0], &sures, list[0][1], &draws, 1);
         assert_true(sures > 0 && draws > 0 && sures + draws <= k + 1 && sures + draws + 1 >= k - k / 64);
         for (uint64_t i = 0; i < sures; i++)
             assert_true(fabsf(x[list[0][0][i]]) >= unit && (!i || list[0][0][i] > list[0][0][i - 1]));
         for (uint64_t i = 0; i < draws; i++)
             assert_true(fabsf(x[list[0][1][i]]) < unit && (!i || list[0][1][i] > list[0][1][i - 1]));
         for (int threads = 2; threads <= 5; threads++) {
-            assert_true(frugi_draw_unit(whole, &span, 1, k, threads) == unit);
+            assert_true(frugi_probabilistic_scale(whole, &span, 1, k, threads) == unit);
             list[1][0][sures] = list[1][1][draws] = 77;
-            frugi_draw(whole, &span, unit, dice, list[1][0], &more, list[1][1], &others, threads);
+            frugi_probabilistic_draw(whole, &span, unit, dice, list[1][0], &more, list[1][1], &others, threads);
             assert_true(more == sures && others == draws);
             assert_memory_equal(list[0][0], list[1][0], sures * sizeof(uint32_t));
             assert_memory_equal(list[0][1], list[1][1], draws * sizeof(uint32_t));
@@ -152,7 +154,7 @@ static void draws_do_not_depend_on_threads(void **state) {
     }
     for (int i = 0; i < 4; i++)
         test_free(list[i / 2][i % 2]);
-    frugi_whole_destroy(whole);
+    frugi_topk_destroy(whole);
     test_free(x);
 }
 
@@ -160,12 +162,12 @@ static void draws_do_not_depend_on_threads(void **state) {
  */
 static void variance_is_no_more_than_uniform(void **state) {
     (void)state;
-    frugi_whole *whole = frugi_whole_create(1);
+    frugi_topk *whole = frugi_topk_create(1);
     for (int heavy = 0; heavy < 2; heavy++) {
         uint64_t n = 500, k = 40;
         float *x = heavy ? heavy_array(n, 4) : bell_array(n, 4);
-        frugi_span span = {x, n};
-        float unit = frugi_draw_unit(whole, &span, 1, k, 1);
+        frugi_float_array span = {x, n};
+        float unit = frugi_probabilistic_scale(whole, &span, 1, k, 1);
         double total = sum_of_probabilities(x, n, unit), expected = 0, uniform = 0, measured = 0;
         for (uint64_t i = 0; i < n; i++) {
             double v = fabs((double)x[i]), p = probability(x[i], unit);
@@ -175,7 +177,7 @@ static void variance_is_no_more_than_uniform(void **state) {
         for (uint32_t j = 0; j < 2000; j++) {
             uint32_t sure[500], drawn[500];
             uint64_t sures, draws;
-            frugi_draw(whole, &span, unit, frugi_random(9, 9, j), sure, &sures, drawn, &draws, 1);
+            frugi_probabilistic_draw(whole, &span, unit, frugi_random(9, 9, j), sure, &sures, drawn, &draws, 1);
             for (uint64_t i = 0; i < n; i++) /* all that are not sure stay, ... */
                 measured += fabsf(x[i]) < unit ? (double)x[i] * (double)x[i] / 2000 : 0;
             for (uint64_t i = 0; i < draws; i++) { /* ... except the drawn ones */
@@ -187,7 +189,7 @@ static void variance_is_no_more_than_uniform(void **state) {
         assert_true(fabs(measured - expected) <= 0.1 * expected);
         test_free(x);
     }
-    frugi_whole_destroy(whole);
+    frugi_topk_destroy(whole);
 }
 
 int main(void) {

@@ -33,8 +33,8 @@ static void receiver_state_of_ef21_becomes_the_mean_gradient(void **state) {
                                           "segment=tensor,unit=row", "segment=tensor,warmup=3,dense_every=50"};
     frug_layout *z = NULL;
     OK(frug_layout_create(&z));
-    zoo_add(z, "w", FRUG_ROLE_LINEAR, ZOO_SHAPE(ROWS, COLS), 0, 0, 0, 0);
-    zoo_add(z, "b", FRUG_ROLE_BIAS, ZOO_SHAPE(VECTOR), 0, 0, 0, 0);
+    test_layout_add(z, "w", FRUG_ROLE_LINEAR, TEST_SHAPE(ROWS, COLS), 0, 0, 0, 0);
+    test_layout_add(z, "b", FRUG_ROLE_BIAS, TEST_SHAPE(VECTOR), 0, 0, 0, 0);
     float *grad[WORKERS] = {bell_array(N, 1), bell_array(N, 2)};
     for (size_t m = 0; m < sizeof methods / sizeof *methods; m++) {
         char config[128];
@@ -66,7 +66,7 @@ static void the_optimizer_merged_sums_the_changes(void **state) {
     (void)state;
     frug_layout *z = NULL;
     OK(frug_layout_create(&z));
-    zoo_add(z, "w", FRUG_ROLE_LINEAR, ZOO_SHAPE(ROWS, COLS), 0, 0, 0, 0);
+    test_layout_add(z, "w", FRUG_ROLE_LINEAR, TEST_SHAPE(ROWS, COLS), 0, 0, 0, 0);
     float *grad = bell_array(MATRIX, 1), *w = test_calloc(MATRIX, sizeof *w), *before = test_calloc(MATRIX, sizeof *w);
     frug_compressor *c = make_compressor("density=0.125,feedback=ef21,residual=f32,value=f32", z, NULL);
     frug_optimizer *o = NULL, *again = NULL;

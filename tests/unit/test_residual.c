@@ -31,7 +31,7 @@ static frug_compressor *make_used_compressor(const char *config, const frug_layo
     frug_compressor *c = make_compressor(config, z, NULL);
     uint64_t n = frug_layout_elements(z);
     for (uint64_t step = 0; step < 3; step++) {
-        float *grad = zoo_gradient(z, step + 1);
+        float *grad = make_test_gradient(z, step + 1);
         size_t len;
         test_free(compress_range(c, step, 0, n, grad, &len));
         test_free(grad);
@@ -67,7 +67,7 @@ static void assert_near(const frug_layout *z, const float *a, const float *b, do
 
 static void a_residual_can_be_read_and_written_back(void **state) {
     (void)state;
-    frug_layout *z = make_zoo(ROWS);
+    frug_layout *z = make_test_layout(ROWS);
     uint64_t n = frug_layout_elements(z);
     float *left = test_calloc(n, sizeof(float)), *again = test_calloc(n, sizeof(float));
     for (size_t i = 0; i < CASES; i++) {
@@ -117,9 +117,9 @@ static void quantized_formats_are_unbiased(void **state) {
 static void a_written_residual_survives_a_restart(void **state) {
     (void)state;
     static const char *const configs[] = {"min_size=1,residual=f32", "min_size=1,residual=f32,segment=tensor"};
-    frug_layout *z = make_zoo(ROWS);
+    frug_layout *z = make_test_layout(ROWS);
     uint64_t n = frug_layout_elements(z);
-    float *left = test_calloc(n, sizeof(float)), *grad = zoo_gradient(z, 77);
+    float *left = test_calloc(n, sizeof(float)), *grad = make_test_gradient(z, 77);
     for (size_t i = 0; i < 2; i++) {
         frug_compressor *a = make_used_compressor(configs[i], z, left), *b = make_compressor(configs[i], z, NULL);
         frug_compressor *c = make_compressor(configs[i], z, NULL);
@@ -149,7 +149,7 @@ static void a_written_residual_survives_a_restart(void **state) {
 
 static void only_the_given_range_is_replaced(void **state) {
     (void)state;
-    frug_layout *z = make_zoo(ROWS);
+    frug_layout *z = make_test_layout(ROWS);
     uint64_t n = frug_layout_elements(z);
     float *left = test_calloc(n, sizeof(float)), *again = test_calloc(n, sizeof(float)), ones[512];
     frug_compressor *c = make_used_compressor("min_size=1,residual=f32", z, left);
@@ -183,7 +183,7 @@ static void only_the_given_range_is_replaced(void **state) {
 /* With feedback=dgc nothing of the momentum is left: a zero gradient adds nothing. */
 static void momentum_is_replaced_too(void **state) {
     (void)state;
-    frug_layout *z = make_zoo(ROWS);
+    frug_layout *z = make_test_layout(ROWS);
     uint64_t n = frug_layout_elements(z);
     float *left = test_calloc(n, sizeof(float)), *none = test_calloc(n, sizeof(float));
     frug_compressor *c = make_used_compressor("min_size=1,residual=f32,feedback=dgc", z, left);
@@ -205,7 +205,7 @@ typedef struct task {
     const frug_layout *layout;
     size_t n;
     int restart; /* in the middle */
-    float *grad[CREW_MOST][STEPS], *weights[CREW_MOST];
+    float *grad[THREAD_WORKERS_MAX][STEPS], *weights[THREAD_WORKERS_MAX];
 } task;
 
 static frug_status open_reducer(const task *t, frug_comm *comm, frug_reducer **r) {
@@ -253,13 +253,13 @@ static frug_status train(frug_comm *comm, void *shared) {
 }
 
 static void run(task *t, int size) {
-    crew_member member[CREW_MOST];
+    thread_worker member[THREAD_WORKERS_MAX];
     for (int i = 0; i < size; i++) {
         for (uint64_t s = 0; s < STEPS; s++)
-            t->grad[i][s] = zoo_gradient(t->layout, 10 * (uint64_t)i + s + 1);
+            t->grad[i][s] = make_test_gradient(t->layout, 10 * (uint64_t)i + s + 1);
         t->weights[i] = bell_array(t->n, 5);
     }
-    crew(size, train, t, 20, member);
+    run_workers(size, train, t, 20, member);
     for (int i = 0; i < size; i++)
         if (member[i].status != FRUG_OK)
             fail_msg("%s, rank %d: %s", t->config, i, member[i].error);
@@ -286,7 +286,7 @@ static void all_workers_continue_bit_for_bit(void **state) {
                                           "segment=tensor,residual=bf16",
                                           "rule=threshold:track,segment=tensor,residual=f32",
                                           "norm=follow,residual=f32"};
-    frug_layout *z = make_zoo(40);
+    frug_layout *z = make_test_layout(40);
     for (size_t k = 0; k < 7 * 7; k++) {
         char config[128];
         snprintf(config, sizeof config, "min_size=1,%s,%s", methods[k / 7], reduces[k % 7]);
@@ -309,9 +309,10 @@ static void all_workers_continue_bit_for_bit(void **state) {
  */
 static void written_residuals_have_their_own_random_numbers(void **state) {
     (void)state;
-    frug_layout *z = make_zoo(ROWS);
+    frug_layout *z = make_test_layout(ROWS);
     uint64_t n = frug_layout_elements(z);
-    float *grad = zoo_gradient(z, 1), *put = test_calloc(n, sizeof(float)), *added = test_calloc(n, sizeof(float));
+    float *grad = make_test_gradient(z, 1), *put = test_calloc(n, sizeof(float)),
+          *added = test_calloc(n, sizeof(float));
     frug_compressor *a = make_compressor("min_size=1,residual=int8", z, NULL);
     frug_compressor *b = make_compressor("min_size=1,residual=int8", z, NULL);
     OK(frug_compressor_put_residual(a, 0, n, grad));

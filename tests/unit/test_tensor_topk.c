@@ -77,25 +77,25 @@ static float *draw_array(int kind, uint32_t n, uint64_t *random) {
 #define GUARD 0xdeadbeefu
 
 /* Cut and emit with n cut into spans, and find what the sort finds, writing nothing more. */
-static void check(frugi_whole *whole, const float *x, uint64_t n, const uint32_t *sorted, uint64_t k, size_t spans,
+static void check(frugi_topk *whole, const float *x, uint64_t n, const uint32_t *sorted, uint64_t k, size_t spans,
                   int threads) {
     uint32_t *want = test_malloc(k * sizeof *want), *got = test_malloc((k + 1) * sizeof *got);
     float *values = test_malloc(k * sizeof *values);
     expect_indices(x, n, sorted, k, want);
     got[k] = GUARD;
-    frugi_span span[8];
+    frugi_float_array span[8];
     uint64_t begin = 0, out = 0;
     for (size_t s = 0; s < spans; s++) { /* of rising length; the first may be empty */
         uint64_t end = s + 1 == spans ? n : n * s * s / (spans * spans);
-        span[s] = (frugi_span){x + begin, end - begin};
+        span[s] = (frugi_float_array){x + begin, end - begin};
         begin = end;
     }
-    frugi_cutoff cut = frugi_whole_cutoff(whole, span, spans, k, threads);
+    frugi_cutoff cut = frugi_topk_cutoff(whole, span, spans, k, threads);
     assert_int_equal(cut.key, sorted[k - 1]);
-    uint64_t reaching = frugi_whole_count(whole, span, spans, cut.key, threads);
+    uint64_t reaching = frugi_topk_count(whole, span, spans, cut.key, threads);
     assert_true(reaching >= k && sorted[reaching - 1] == cut.key && (reaching == n || sorted[reaching] < cut.key));
     for (size_t s = 0; s < spans; s++) {
-        uint64_t more = frugi_whole_emit(whole, &span[s], &cut, got + out, values + out, threads);
+        uint64_t more = frugi_topk_emit(whole, &span[s], &cut, got + out, values + out, threads);
         for (uint64_t i = 0; i < more; i++)
             got[out + i] += (uint32_t)(span[s].x - x);
         out += more;
@@ -114,13 +114,13 @@ static void check(frugi_whole *whole, const float *x, uint64_t n, const uint32_t
 static void check_all_k(const float *x, uint64_t n) {
     const uint64_t ks[] = {1, 2, n / 100, n / 16, n / 2, n - 1, n};
     uint32_t *sorted = sorted_keys(x, n);
-    frugi_whole *whole = frugi_whole_create(5);
+    frugi_topk *whole = frugi_topk_create(5);
     assert_non_null(whole);
     for (size_t j = 0; j < sizeof ks / sizeof *ks; j++)
         if (ks[j] >= 1 && ks[j] <= n)
             for (int c = 0; c < 3; c++)
                 check(whole, x, n, sorted, ks[j], 1 + (size_t)(c * 3), 1 + (int)(j + (size_t)c * 2) % 5);
-    frugi_whole_destroy(whole);
+    frugi_topk_destroy(whole);
     test_free(sorted);
 }
 
@@ -175,7 +175,7 @@ static void exact_if_the_bracket_has_too_many_keys(void **state) {
     uint32_t n = 1300000;
     uint64_t random = 10;
     float *x = test_malloc(n * sizeof *x);
-    frugi_whole *whole = frugi_whole_create(2);
+    frugi_topk *whole = frugi_topk_create(2);
     for (int kind = 0; kind < 2; kind++) { /* inside the bracket, and outside */
         for (uint32_t i = 0; i < n; i++) {
             uint32_t r = (uint32_t)next_random(&random);
@@ -188,7 +188,7 @@ static void exact_if_the_bracket_has_too_many_keys(void **state) {
             check(whole, x, n, sorted, n / 2, 3, threads);
         test_free(sorted);
     }
-    frugi_whole_destroy(whole);
+    frugi_topk_destroy(whole);
     test_free(x);
 }
 

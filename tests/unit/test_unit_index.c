@@ -6,8 +6,8 @@
 /* Walk with limits and rooms of all sizes; the windows are at most as wide as the receiver's. */
 static uint64_t read_all(const frugi_section *s, const unsigned char *index, int sound, uint64_t *random,
                          uint32_t *list) {
-    frugi_walk walk;
-    frugi_walk_start(&walk, s, index);
+    frugi_index_reader walk;
+    frugi_index_reader_start(&walk, s, index);
     uint64_t n = 0, limit = 0,
              width = next_random(random) % 4 ? 1 + next_random(random) % 4096 : 1 + next_random(random) % 40;
     do {
@@ -15,7 +15,7 @@ static uint64_t read_all(const frugi_section *s, const unsigned char *index, int
         uint32_t got, room = next_random(random) % 2 ? 4096 : 1 + (uint32_t)(next_random(random) % 100);
         do {
             uint32_t units[4096];
-            got = frugi_walk_below(&walk, limit, units, room);
+            got = frugi_index_read_below(&walk, limit, units, room);
             for (uint32_t i = 0; i < got; i++) {
                 assert_true(!sound || (units[i] < limit && units[i] < s->grid.units));
                 list[n + i] = units[i];
@@ -44,7 +44,7 @@ static void check_list(const frugi_section *grid, const uint32_t *list, uint64_t
         assert_true(frugi_unit_index_check(&s, index));
         assert_int_equal(read_all(&s, index, 1, random, back), kept);
         assert_memory_equal(back, list, kept * sizeof *list);
-        if (!frugi_grid_even(&s.grid) && kept < s.grid.units) { /* the header must not lie about the elements */
+        if (!frugi_grid_is_uniform(&s.grid) && kept < s.grid.units) { /* the header must not lie about the elements */
             s.entries += s.entries + 1 < s.count ? 1 : (uint64_t)-1;
             assert_false(frugi_unit_index_check(&s, index));
         }
@@ -156,10 +156,10 @@ static void the_largest_grid_is_measured(void **state) {
             set_list(&s, small[c], lists[i], kept[i]);
             unsigned char *index = encode_list(&s, lists[i]);
             uint32_t back[4];
-            frugi_walk walk;
+            frugi_index_reader walk;
             assert_true(frugi_unit_index_check(&s, index));
-            frugi_walk_start(&walk, &s, index);
-            assert_int_equal(frugi_walk_below(&walk, UINT64_MAX, back, 4), kept[i]);
+            frugi_index_reader_start(&walk, &s, index);
+            assert_int_equal(frugi_index_read_below(&walk, UINT64_MAX, back, 4), kept[i]);
             assert_memory_equal(back, lists[i], kept[i] * sizeof *back);
             test_free(index);
         }

@@ -61,9 +61,9 @@ static void wire_bytes_are_unchanged(void **state) {
     }
     frugi_section s = example(FRUGI_INDEX_CODE_SEEDED);
     uint32_t drawn[64];
-    frugi_walk walk;
-    frugi_walk_start(&walk, &s, NULL);
-    assert_int_equal(frugi_walk_below(&walk, 600, drawn, 64), COUNT(golden_drawn));
+    frugi_index_reader walk;
+    frugi_index_reader_start(&walk, &s, NULL);
+    assert_int_equal(frugi_index_read_below(&walk, 600, drawn, 64), COUNT(golden_drawn));
     assert_same_bits(drawn, golden_drawn, sizeof golden_drawn);
 }
 

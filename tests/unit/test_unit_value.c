@@ -46,21 +46,21 @@ static void check_size(frugi_section s, const float *unused) {
         values += (n * w + 7) / 8;
         i += n;
     }
-    assert_int_equal(frugi_group_scale_bytes(&s), scales);
-    assert_int_equal(frugi_group_value_bytes(&s), values);
+    assert_int_equal(frugi_value_group_scale_bytes(&s), scales);
+    assert_int_equal(frugi_value_group_bytes(&s), values);
 }
 
 static void sizes_match_the_format(void **state) {
     (void)state;
     for_all_sections(check_size, NULL);
     frugi_section s = make_section(FRUGI_VALUE_QSGD, 512, 127, 1000);
-    assert_int_equal(frugi_group_value_bytes(&s), 1000);
+    assert_int_equal(frugi_value_group_bytes(&s), 1000);
     s.levels = 7;
-    assert_int_equal(frugi_group_value_bytes(&s), 500);
+    assert_int_equal(frugi_value_group_bytes(&s), 500);
     s.levels = 3;
-    assert_int_equal(frugi_group_value_bytes(&s), 375);
+    assert_int_equal(frugi_value_group_bytes(&s), 375);
     s.levels = 1;
-    assert_int_equal(frugi_group_value_bytes(&s), 250);
+    assert_int_equal(frugi_value_group_bytes(&s), 250);
 }
 
 static void check_round_trip(frugi_section section, const float *v) {
@@ -116,7 +116,7 @@ static void check_ranges(frugi_section section, const float *v) {
         for (uint64_t n = 0; from + n <= section.entries; n += 1 + n / 3) {
             float *part = malloc(n * sizeof *part + 1);
             assert_non_null(part);
-            frugi_group_decode(&section, s->scales, s->values, from, n, part);
+            frugi_value_group_decode(&section, s->scales, s->values, from, n, part);
             assert_same_bits(part, s->decoded + from, n * sizeof *part);
             free(part);
         }
@@ -142,7 +142,7 @@ static void check_parallel_ranges(frugi_section section, const float *v) {
     for (uint64_t p = (pieces - 1) / per + 1; p-- > 0;) {
         uint64_t from = p * per * grain;
         uint64_t n = section.entries - from < per * grain ? section.entries - from : per * grain;
-        frugi_group_encode(&section, &cut->how, from, n, cut->rest + from, cut->scales, cut->values);
+        frugi_value_group_encode(&section, &cut->how, from, n, cut->rest + from, cut->scales, cut->values);
     }
     assert_same_bits(cut->scales, whole->scales, whole->scale_bytes);
     assert_same_bits(cut->values, whole->values, whole->value_bytes);
@@ -275,8 +275,8 @@ static void check_unbiased(const float *v, uint32_t d, uint32_t levels, frugi_qn
     s->how.norm = norm;
     for (s->how.key = 1; s->how.key <= KEYS; s->how.key++) {
         memcpy(s->rest, v, d * sizeof *v);
-        frugi_group_encode(&section, &s->how, 0, d, s->rest, s->scales, s->values);
-        frugi_group_decode(&section, s->scales, s->values, 0, d, s->decoded);
+        frugi_value_group_encode(&section, &s->how, 0, d, s->rest, s->scales, s->values);
+        frugi_value_group_decode(&section, s->scales, s->values, 0, d, s->decoded);
         for (uint32_t i = 0; i < d; i++) {
             double x = (double)s->decoded[i];
             sum[i] += x;
@@ -326,7 +326,7 @@ static void value_groups_of_qsgd_have_different_random_numbers(void **state) {
     memcpy(first, s->values, 64);
     s->how.key++;
     memcpy(s->rest, v, sizeof v);
-    frugi_group_encode(&s->section, &s->how, 0, 256, s->rest, s->scales, s->values);
+    frugi_value_group_encode(&s->section, &s->how, 0, 256, s->rest, s->scales, s->values);
     assert_memory_not_equal(s->values, first, 64);
     free_sample(s);
 }
@@ -343,8 +343,8 @@ static void qsgd_random_numbers_are_spread_along_a_value_group(void **state) {
     for (s->how.key = 0; s->how.key < 100; s->how.key++) {
         int up = 0;
         memcpy(s->rest, v, sizeof v);
-        frugi_group_encode(&s->section, &s->how, 0, N, s->rest, s->scales, s->values);
-        frugi_group_decode(&s->section, s->scales, s->values, 0, N, s->decoded);
+        frugi_value_group_encode(&s->section, &s->how, 0, N, s->rest, s->scales, s->values);
+        frugi_value_group_decode(&s->section, s->scales, s->values, 0, N, s->decoded);
         for (int i = 1; i < N; i++)
             up += s->decoded[i] > 0;
         assert_in_range(up, 295, 305);
@@ -362,8 +362,8 @@ static void qsgd_never_exceeds_its_last_level(void **state) {
         float v = ldexpf(1 + fabsf(next_float(&random)), round % 250 - 125);
         sample *s = make_sample(make_section(FRUGI_VALUE_QSGD, 1, level_choices[round % 7], 1), &v);
         s->how.key = key;
-        frugi_group_encode(&s->section, &s->how, 0, 1, s->rest, s->scales, s->values);
-        frugi_group_decode(&s->section, s->scales, s->values, 0, 1, s->decoded);
+        frugi_value_group_encode(&s->section, &s->how, 0, 1, s->rest, s->scales, s->values);
+        frugi_value_group_decode(&s->section, s->scales, s->values, 0, 1, s->decoded);
         assert_true(s->decoded[0] == v && s->rest[0] == 0);
         free_sample(s);
     }
@@ -373,7 +373,7 @@ static void qsgd_norms_are_rounded_up(void **state) {
     (void)state;
     float *v = bell_array(4000, 19);
     sample *s = make_sample(make_section(FRUGI_VALUE_QSGD, 40, 7, 4000), v);
-    frugi_group_encode(&s->section, &s->how, 0, 4000, s->rest, s->scales, s->values);
+    frugi_value_group_encode(&s->section, &s->how, 0, 4000, s->rest, s->scales, s->values);
     for (int g = 0; g < 100; g++) {
         double sum = 0, norm = (double)frugi_bits_f32(frugi_get32(s->scales + 4 * g));
         for (int i = 40 * g; i < 40 * g + 40; i++)

@@ -153,7 +153,7 @@ static void unknown_codes_are_rejected(void **state) {
     (void)state;
     unsigned char bytes[64] = {0};
     frugi_section s = {.value = (frugi_value)9, .group = 4, .levels = 7, .entries = 4};
-    assert_int_equal(frugi_group_value_bytes(&s), 0);
+    assert_int_equal(frugi_value_group_bytes(&s), 0);
     assert_false(frugi_value_group_check(&s, bytes, bytes));
 }
 

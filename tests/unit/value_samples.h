@@ -17,7 +17,7 @@ static const uint32_t level_choices[] = {1, 2, 4, 7, 31, 100, 127};
 
 typedef struct sample {
     frugi_section section;
-    frugi_group_how how;
+    frugi_value_group_options how;
     uint64_t scale_bytes, value_bytes;
     unsigned char *scales, *values; /* of exactly their lengths, so that a sanitizer detects every access outside */
     float *original, *rest, *decoded;
@@ -38,9 +38,9 @@ static inline sample *make_sample(frugi_section section, const float *v) {
     sample *s = test_calloc(1, sizeof *s);
     size_t bytes = section.entries * sizeof(float);
     s->section = section;
-    s->how = (frugi_group_how){.norm = section.entries % 2 ? FRUGI_QNORM_MAX : FRUGI_QNORM_L2, .key = 77};
-    s->scale_bytes = frugi_group_scale_bytes(&section);
-    s->value_bytes = frugi_group_value_bytes(&section);
+    s->how = (frugi_value_group_options){.norm = section.entries % 2 ? FRUGI_QNORM_MAX : FRUGI_QNORM_L2, .key = 77};
+    s->scale_bytes = frugi_value_group_scale_bytes(&section);
+    s->value_bytes = frugi_value_group_bytes(&section);
     s->scales = malloc(s->scale_bytes ? s->scale_bytes : 1);
     s->values = malloc(s->value_bytes ? s->value_bytes : 1);
     s->original = malloc(bytes);
@@ -72,11 +72,11 @@ static inline void set_sign_scale(sample *s, float scale) {
 static inline sample *round_trip(frugi_section section, const float *v) {
     sample *s = make_sample(section, v);
     set_sign_scale(s, 0.75f);
-    frugi_group_encode(&s->section, &s->how, 0, section.entries, s->rest, s->scales, s->values);
+    frugi_value_group_encode(&s->section, &s->how, 0, section.entries, s->rest, s->scales, s->values);
     if (!frugi_value_group_check(&s->section, s->scales, s->values))
         fail_msg("%s, group %u, %u values: refused", frugi_value_name(section.value), section.group,
                  (unsigned)section.entries);
-    frugi_group_decode(&s->section, s->scales, s->values, 0, section.entries, s->decoded);
+    frugi_value_group_decode(&s->section, s->scales, s->values, 0, section.entries, s->decoded);
     return s;
 }
 

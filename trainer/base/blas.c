@@ -29,7 +29,7 @@ extern void blas_memory_free(void *) __attribute__((weak));
 #define HEADROOM    ((size_t)1 << 20) /* what else the call may allocate */
 #define BUFFERS_MAX 256u              /* the number that Debian's build supports at least */
 
-uint64_t fgt_blas_limit(void) {
+uint64_t fgt_memory_limit(void) {
     static const int resources[] = {RLIMIT_AS, RLIMIT_DATA};
     uint64_t min = UINT64_MAX;
     for (int i = 0; i < 2; i++) {
@@ -86,8 +86,8 @@ static int reserve_buffers(uint64_t threads, uint64_t limit) {
     return FGIO_EXIT_FAIL;
 }
 
-int fgt_blas_begin(uint64_t threads) {
-    uint64_t limit = fgt_blas_limit();
+int fgt_blas_init(uint64_t threads) {
+    uint64_t limit = fgt_memory_limit();
     openblas_set_num_threads(1);
     return limit == UINT64_MAX || !blas_memory_alloc || !blas_memory_free ? FGIO_EXIT_OK
                                                                           : reserve_buffers(threads, limit);

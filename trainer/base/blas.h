@@ -5,11 +5,11 @@
 #include <stdint.h>
 
 /** Bytes of memory that the process may have (ulimit -v, ulimit -d); UINT64_MAX: no limit. */
-uint64_t fgt_blas_limit(void);
+uint64_t fgt_memory_limit(void);
 
 /** Call this before the first matrix product. Where the memory of the process is limited (ulimit -v, ulimit -d) it
  * reserves the buffers for so many threads, and returns FGIO_EXIT_FAIL after an error message where they do not fit.
  * */
-int fgt_blas_begin(uint64_t threads);
+int fgt_blas_init(uint64_t threads);
 
 #endif

@@ -14,7 +14,7 @@ typedef struct block_header {
 
 static _Atomic uint64_t current[FGT_USES], peak[FGT_USES];
 
-void *fgt_hold(fgt_use use, size_t bytes) {
+void *fgt_counted_alloc(fgt_use use, size_t bytes) {
     if (bytes > SIZE_MAX - 3 * ALIGNMENT)
         return NULL;
     size_t rounded = (bytes / ALIGNMENT + 2) * ALIGNMENT;

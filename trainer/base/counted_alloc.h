@@ -18,7 +18,7 @@ typedef enum fgt_use {
 } fgt_use;
 
 /** Zeroed, aligned to 64 bytes. NULL without memory. */
-void *fgt_hold(fgt_use use, size_t bytes);
+void *fgt_counted_alloc(fgt_use use, size_t bytes);
 
 /** Free; NULL is allowed. */
 void fgt_counted_free(void *memory);

@@ -52,7 +52,7 @@ static int parse_metadata(fgt_checkpoint *c, const char *path, json_t *metadata)
 /* Compares the checksum at the end with one over everything before it. */
 static int verify_checksum(fgt_checkpoint *c) {
     const fgio_tensor_file *file = &c->file;
-    const fgio_item *item = file->head.count == 0 ? NULL : &file->head.item[file->head.count - 1];
+    const fgio_tensor *item = file->head.count == 0 ? NULL : &file->head.item[file->head.count - 1];
     unsigned char stored[FGT_CHECKSUM_BYTES];
     uint32_t sum = 0, want = 0;
     if (item == NULL || strcmp(item->name, FGT_CHECKSUM_NAME) != 0 || item->dtype != FGIO_U8 ||
@@ -97,7 +97,7 @@ static int open_verified(fgt_checkpoint *c, const char *path) {
 }
 
 static int open_newest(fgt_checkpoint *c, const char *directory) {
-    fgt_entry *entry = NULL;
+    fgt_checkpoint_entry *entry = NULL;
     size_t count = 0, i = 0;
     char path[PATH_MAX];
     int code = fgt_checkpoint_list(directory, &entry, &count);

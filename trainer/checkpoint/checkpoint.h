@@ -22,12 +22,12 @@
 #include <stdbool.h>
 
 /** The state of one worker that a checkpoint saves and restores. */
-typedef struct fgt_state {
+typedef struct fgt_checkpoint_state {
     frug_comm *comm;
     fgt_graph *graph;
     frug_compressor *compressor; /* NULL: not saved, not restored */
     frug_optimizer *optimizer;   /* likewise */
-} fgt_state;
+} fgt_checkpoint_state;
 
 /**
  * Writes a checkpoint into a directory, which is created if missing, and removes old ones beyond `keep`. Collective.
@@ -40,7 +40,7 @@ typedef struct fgt_state {
  * remains.
  */
 int fgt_checkpoint_write(const char *directory, uint32_t keep, uint64_t generation, uint64_t step,
-                         const fgt_state *state, json_t *metadata, char *path, size_t cap);
+                         const fgt_checkpoint_state *state, json_t *metadata, char *path, size_t cap);
 
 /** An open checkpoint; worker 0 has the file, the others receive their parts. */
 typedef struct fgt_checkpoint fgt_checkpoint;
@@ -67,7 +67,7 @@ int fgt_checkpoint_next_generation(const char *directory, const fgt_checkpoint *
 /** Restores everything. Collective. A checkpoint of another number of workers is restored too: each worker then starts
  * from the mean of all residuals, so that the update still to be applied is the same in total, and from worker 0's
  * running statistics; *redistributed is set. After an error the state is undefined. */
-int fgt_checkpoint_restore(fgt_checkpoint *checkpoint, const fgt_state *state, bool *redistributed);
+int fgt_checkpoint_restore(fgt_checkpoint *checkpoint, const fgt_checkpoint_state *state, bool *redistributed);
 
 /**
  * Loads only weights and running statistics, from any safetensors file with the usual names. F32, F64, F16 and BF16 are

@@ -58,13 +58,13 @@ bool fgt_checkpoint_number(const json_t *metadata, const char *key, uint64_t mos
     return true;
 }
 
-static bool is_newer(const fgt_entry *a, const fgt_entry *b) {
+static bool is_newer(const fgt_checkpoint_entry *a, const fgt_checkpoint_entry *b) {
     return a->generation != b->generation ? a->generation > b->generation : a->step > b->step;
 }
 
 /* Unreadable files come first, so that opening the newest one reports and skips them. */
 static int compare_newest_first(const void *a, const void *b) {
-    const fgt_entry *x = a, *y = b;
+    const fgt_checkpoint_entry *x = a, *y = b;
     if (x->readable != y->readable)
         return x->readable ? 1 : -1;
     return is_newer(x, y) ? -1 : is_newer(y, x) ? 1 : 0;
@@ -77,20 +77,20 @@ bool fgt_checkpoint_generation(const json_t *metadata, uint64_t *generation) {
 }
 
 /* The generation is in the header; errors of a file are reported when it is opened for use. */
-static void read_generation(const char *directory, fgt_entry *entry) {
+static void read_generation(const char *directory, fgt_checkpoint_entry *entry) {
     char path[PATH_MAX];
     fgio_tensor_file file = FGIO_TENSOR_FILE_CLOSED;
-    fgio_say_mute(1);
+    fgio_errors_mute(1);
     entry->readable = fgt_checkpoint_name(directory, entry->step, path, sizeof path) &&
                       fgio_tensor_file_open(path, &file) == FGIO_EXIT_OK &&
                       fgt_checkpoint_generation(file.head.metadata, &entry->generation);
-    fgio_say_mute(0);
+    fgio_errors_mute(0);
     fgio_tensor_file_close(&file);
 }
 
-int fgt_checkpoint_list(const char *directory, fgt_entry **entries, size_t *count) {
+int fgt_checkpoint_list(const char *directory, fgt_checkpoint_entry **entries, size_t *count) {
     DIR *dir = opendir(directory);
-    fgt_entry *list = NULL;
+    fgt_checkpoint_entry *list = NULL;
     size_t have = 0, capacity = 0;
     if (dir == NULL)
         return fgio_error("%s: cannot open: %s", directory, strerror(errno));
@@ -100,7 +100,7 @@ int fgt_checkpoint_list(const char *directory, fgt_entry **entries, size_t *coun
             continue;
         if (have == capacity) {
             capacity = 2 * capacity + 16;
-            fgt_entry *grown = realloc(list, capacity * sizeof *list);
+            fgt_checkpoint_entry *grown = realloc(list, capacity * sizeof *list);
             if (grown == NULL) {
                 free(list);
                 closedir(dir);
@@ -108,7 +108,7 @@ int fgt_checkpoint_list(const char *directory, fgt_entry **entries, size_t *coun
             }
             list = grown;
         }
-        list[have] = (fgt_entry){.step = step};
+        list[have] = (fgt_checkpoint_entry){.step = step};
         read_generation(directory, &list[have++]);
     }
     closedir(dir);
@@ -140,7 +140,7 @@ static bool is_file_of(const char *directory, uint64_t step, int fd) {
 
 int fgt_checkpoint_next_generation(const char *directory, const fgt_checkpoint *from, uint64_t at,
                                    uint64_t *generation) {
-    fgt_entry *entry = NULL;
+    fgt_checkpoint_entry *entry = NULL;
     size_t count = 0, first = 0;
     struct stat st;
     *generation = 0;
@@ -159,7 +159,8 @@ int fgt_checkpoint_next_generation(const char *directory, const fgt_checkpoint *
 }
 
 /* Prints a hint, once, when the step has decreased and files with later steps remain. */
-static void warn_of_later_steps(const char *directory, const fgt_entry *entry, size_t count, const fgt_entry *written) {
+static void warn_of_later_steps(const char *directory, const fgt_checkpoint_entry *entry, size_t count,
+                                const fgt_checkpoint_entry *written) {
     size_t ours = 0;
     uint64_t latest = 0;
     for (size_t i = 0; i < count; i++) {
@@ -173,7 +174,7 @@ static void warn_of_later_steps(const char *directory, const fgt_entry *entry, s
 }
 
 void fgt_checkpoint_prune(const char *directory, uint32_t keep, uint64_t generation, uint64_t step) {
-    fgt_entry *entry = NULL, written = {.generation = generation, .step = step};
+    fgt_checkpoint_entry *entry = NULL, written = {.generation = generation, .step = step};
     size_t count = 0, first = 0;
     uint32_t kept = 0;
     char path[PATH_MAX];
@@ -183,7 +184,7 @@ void fgt_checkpoint_prune(const char *directory, uint32_t keep, uint64_t generat
     while (first < count && !entry[first].readable)
         first++;
     for (size_t i = 0; i < count && keep > 0; i++) {
-        const fgt_entry *e = &entry[(first + i) % count]; /* the unreadable ones last */
+        const fgt_checkpoint_entry *e = &entry[(first + i) % count]; /* the unreadable ones last */
         if (e->step > step || kept++ < keep)
             continue;
         if (fgt_checkpoint_name(directory, e->step, path, sizeof path) && unlink(path) != 0 && errno != ENOENT)

@@ -101,11 +101,11 @@ void fgt_checkpoint_part_unpack(const fgt_checkpoint_part *part, uint64_t at, si
         memcpy((unsigned char *)part->memory + at, src, bytes);
         return;
     }
-    fgio_item floats = {.dtype = FGIO_F32, .ndim = 1, .shape = {bytes / 4}, .count = bytes / 4, .data = src};
-    fgio_item_to_f32(&floats, (float *)part->memory + at / 4);
+    fgio_tensor floats = {.dtype = FGIO_F32, .ndim = 1, .shape = {bytes / 4}, .count = bytes / 4, .data = src};
+    fgio_tensor_to_f32(&floats, (float *)part->memory + at / 4);
 }
 
-int fgt_checkpoint_blobs_alloc(fgt_checkpoint_blobs *blobs, const fgt_state *state) {
+int fgt_checkpoint_blobs_alloc(fgt_checkpoint_blobs *blobs, const fgt_checkpoint_state *state) {
     *blobs = (fgt_checkpoint_blobs){NULL, NULL, NULL, 0, 0, 0};
     for (const fgt_buffer *b = state->graph->buffers; b != NULL; b = b->next)
         blobs->buffer_floats += b->count;
@@ -150,7 +150,8 @@ static int first_difference(const fgt_checkpoint_agreement *all, int size, const
     return -1;
 }
 
-int fgt_checkpoint_agree(const fgt_state *state, const fgt_checkpoint_blobs *blobs, uint64_t step, int code) {
+int fgt_checkpoint_agree(const fgt_checkpoint_state *state, const fgt_checkpoint_blobs *blobs, uint64_t step,
+                         int code) {
     int size = frug_comm_size(state->comm);
     fgt_checkpoint_agreement mine = {(uint64_t)code, step, blobs->residual_bytes, blobs->optimizer_bytes,
                                      blobs->buffer_floats};

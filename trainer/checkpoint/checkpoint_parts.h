@@ -38,8 +38,8 @@ typedef enum fgt_checkpoint_part_kind {
 /** One tensor of a checkpoint. */
 typedef struct fgt_checkpoint_part {
     fgt_checkpoint_part_kind kind;
-    int worker;     /* owner; FGT_ALL_WORKERS: the same on all, and worker 0's is written */
-    fgio_item item; /* name (owned), dtype F32 or U8, shape, count */
+    int worker;       /* owner; FGT_ALL_WORKERS: the same on all, and worker 0's is written */
+    fgio_tensor item; /* name (owned), dtype F32 or U8, shape, count */
     uint64_t bytes;
     void *memory; /* on the owners */
 } fgt_checkpoint_part;
@@ -70,7 +70,7 @@ typedef struct fgt_checkpoint_blobs {
 } fgt_checkpoint_blobs;
 
 /** Allocates them, by the state to be saved or restored. */
-int fgt_checkpoint_blobs_alloc(fgt_checkpoint_blobs *blobs, const fgt_state *state);
+int fgt_checkpoint_blobs_alloc(fgt_checkpoint_blobs *blobs, const fgt_checkpoint_state *state);
 void fgt_checkpoint_blobs_free(fgt_checkpoint_blobs *blobs);
 
 /** Copies running statistics out of the graph, or into it. */
@@ -84,7 +84,7 @@ typedef struct fgt_checkpoint_agreement {
 
 /** Exchanges the agreement of all workers; `code` is this worker's. Fails where a worker has failed or differs. Returns
  * an exit status. */
-int fgt_checkpoint_agree(const fgt_state *state, const fgt_checkpoint_blobs *blobs, uint64_t step, int code);
+int fgt_checkpoint_agree(const fgt_checkpoint_state *state, const fgt_checkpoint_blobs *blobs, uint64_t step, int code);
 
 /** Exchanges the status of all workers. Returns FGIO_EXIT_OK only if all are. */
 int fgt_checkpoint_sync(frug_comm *comm, int code);
@@ -102,14 +102,14 @@ bool fgt_checkpoint_number(const json_t *metadata, const char *key, uint64_t mos
 bool fgt_checkpoint_generation(const json_t *metadata, uint64_t *generation);
 
 /** A checkpoint of a directory. */
-typedef struct fgt_entry {
+typedef struct fgt_checkpoint_entry {
     uint64_t generation, step;
     bool readable; /* only the header was checked */
-} fgt_entry;
+} fgt_checkpoint_entry;
 
 /** The checkpoints in a directory: the unreadable ones, then the others, newest first; the caller frees *entries.
  * Returns an exit status. */
-int fgt_checkpoint_list(const char *directory, fgt_entry **entries, size_t *count);
+int fgt_checkpoint_list(const char *directory, fgt_checkpoint_entry **entries, size_t *count);
 
 /** Whether a directory has any. */
 bool fgt_checkpoint_in_directory(const char *directory);

@@ -17,7 +17,7 @@
 
 typedef struct restore_state {
     fgt_checkpoint *file;
-    const fgt_state *state;
+    const fgt_checkpoint_state *state;
     bool redistribute;
     fgt_checkpoint_blobs blobs;
     fgt_checkpoint_parts parts;
@@ -63,7 +63,7 @@ static int list_parts(restore_state *r) {
 /* Checks that the file has a part with the right type and shape, and stores its offset. */
 static int find_part(const fgt_checkpoint *c, fgt_checkpoint_part *part) {
     const fgio_tensor_file *file = &c->file;
-    const fgio_item *item = fgio_safetensors_find(&file->head, part->item.name), *want = &part->item;
+    const fgio_tensor *item = fgio_safetensors_find(&file->head, part->item.name), *want = &part->item;
     const char *model = json_string_value(json_object_get(c->metadata, "model"));
     char has[128], wants[128];
     if (item == NULL && part->kind == FGT_PART_MODEL)
@@ -193,7 +193,7 @@ static int restore_all(restore_state *r) {
     return fgt_checkpoint_sync(r->state->comm, r->code);
 }
 
-int fgt_checkpoint_restore(fgt_checkpoint *checkpoint, const fgt_state *state, bool *redistributed) {
+int fgt_checkpoint_restore(fgt_checkpoint *checkpoint, const fgt_checkpoint_state *state, bool *redistributed) {
     restore_state r = {
         .file = checkpoint, .state = state, .redistribute = checkpoint->workers != (uint64_t)checkpoint->size};
     int code = restore_all(&r);

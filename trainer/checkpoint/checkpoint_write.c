@@ -17,7 +17,7 @@
 #include <string.h>
 
 typedef struct writer_state {
-    const fgt_state *state;
+    const fgt_checkpoint_state *state;
     int rank, size;
     fgt_checkpoint_blobs blobs;
     fgt_checkpoint_parts parts;
@@ -32,7 +32,7 @@ typedef struct writer_state {
 
 /* Saves the states of this worker to memory. */
 static int save_states(writer_state *w) {
-    const fgt_state *s = w->state;
+    const fgt_checkpoint_state *s = w->state;
     size_t len;
     int code = fgt_checkpoint_blobs_alloc(&w->blobs, s);
     if (code != FGIO_EXIT_OK)
@@ -93,18 +93,18 @@ static void write_bytes(writer_state *w, const void *bytes, size_t len) {
 
 static int write_header(writer_state *w, uint64_t step, json_t *run_metadata) {
     fgio_bytes header = {NULL, 0};
-    fgio_why why;
+    fgio_reason why;
     size_t count = w->parts.count;
-    fgio_item *items = calloc(count + 1, sizeof *items);
+    fgio_tensor *items = calloc(count + 1, sizeof *items);
     if (items == NULL)
         return fgio_error("%s: out of memory", w->path);
     for (size_t i = 0; i < count; i++)
         items[i] = w->parts.part[i].item;
-    items[count] = (fgio_item){.name = (char[]){FGT_CHECKSUM_NAME},
-                               .dtype = FGIO_U8,
-                               .ndim = 1,
-                               .shape = {FGT_CHECKSUM_BYTES},
-                               .count = FGT_CHECKSUM_BYTES};
+    items[count] = (fgio_tensor){.name = (char[]){FGT_CHECKSUM_NAME},
+                                 .dtype = FGIO_U8,
+                                 .ndim = 1,
+                                 .shape = {FGT_CHECKSUM_BYTES},
+                                 .count = FGT_CHECKSUM_BYTES};
     json_t *metadata = metadata_of(w, step, run_metadata);
     int bad = fgio_safetensors_header(items, count + 1, metadata, &header, &why);
     json_decref(metadata);
@@ -119,10 +119,10 @@ static int write_header(writer_state *w, uint64_t step, json_t *run_metadata) {
 static int open_file(writer_state *w, const char *directory, uint64_t step, json_t *run_metadata) {
     if (!fgt_checkpoint_name(directory, step, w->path, sizeof w->path))
         return fgio_error("%s: the name is too long", directory);
-    int code = fgio_folder_make(directory);
+    int code = fgio_directory_make(directory);
     if (code != FGIO_EXIT_OK)
         return code;
-    fgio_folder_clean(directory);
+    fgio_directory_clean(directory);
     code = fgio_writer_open(w->path, &w->writer);
     return code != FGIO_EXIT_OK ? code : write_header(w, step, run_metadata);
 }
@@ -194,7 +194,7 @@ static int write_all(writer_state *w, const char *directory, uint64_t step, json
 }
 
 int fgt_checkpoint_write(const char *directory, uint32_t keep, uint64_t generation, uint64_t step,
-                         const fgt_state *state, json_t *run_metadata, char *path, size_t cap) {
+                         const fgt_checkpoint_state *state, json_t *run_metadata, char *path, size_t cap) {
     writer_state w = {.state = state,
                       .generation = generation,
                       .rank = frug_comm_rank(state->comm),

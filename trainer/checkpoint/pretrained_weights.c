@@ -70,12 +70,12 @@ bool fgt_weights_is_head(const char *name) {
 }
 
 /* The file's tensor for a name; NULL: none. Two candidates are an error. */
-static int find_tensor(const fgio_tensor_file *file, const char *name, const fgio_item **found) {
+static int find_tensor(const fgio_tensor_file *file, const char *name, const fgio_tensor **found) {
     normalized_name want = normalize_name(name);
-    const fgio_item *like = NULL;
+    const fgio_tensor *like = NULL;
     *found = fgio_safetensors_find(&file->head, name);
     for (size_t i = 0; i < file->head.count && *found == NULL; i++) {
-        const fgio_item *item = &file->head.item[i];
+        const fgio_tensor *item = &file->head.item[i];
         if (!same_name(normalize_name(item->name), want))
             continue;
         if (like != NULL)
@@ -89,7 +89,7 @@ static int find_tensor(const fgio_tensor_file *file, const char *name, const fgi
 }
 
 /* A model for shorter texts uses the first positions of one for longer texts. */
-static bool truncate_positions(const fgio_item *item, const model_tensor *want, fgio_item *first) {
+static bool truncate_positions(const fgio_tensor *item, const model_tensor *want, fgio_tensor *first) {
     static const char *const tables[] = {"wpe.weight", "embeddings.position_embeddings.weight"};
     bool places = false;
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
@@ -115,8 +115,8 @@ static int wrong_model_error(const fgio_tensor_file *file, const char *want) {
 }
 
 static int load_tensor(const fgio_tensor_file *file, const model_tensor *want, uint32_t *missing) {
-    const fgio_item *item = NULL;
-    fgio_item first;
+    const fgio_tensor *item = NULL;
+    fgio_tensor first;
     char has[128], wants[128];
     if (find_tensor(file, want->name, &item) != FGIO_EXIT_OK)
         return FGIO_EXIT_FAIL;
@@ -138,9 +138,9 @@ static int load_tensor(const fgio_tensor_file *file, const model_tensor *want, u
                   "--tokens, which make the vocabulary");
         return FGIO_EXIT_FAIL;
     }
-    if (!fgio_item_is_float(item))
+    if (!fgio_tensor_is_float(item))
         return fgio_error("%s: tensor '%s' is not of F32, F64, F16 or BF16", file->path, item->name);
-    return fgio_tensor_file_floats(file, item, want->data);
+    return fgio_tensor_file_read_f32(file, item, want->data);
 }
 
 static int load_all(const fgio_tensor_file *file, fgt_graph *graph, uint32_t *missing) {

@@ -58,36 +58,36 @@ static size_t decode_spelling(const int16_t table[BYTE_CHARS], const unsigned ch
 /* Adds one entry. A token with other characters (a special one) is stored as written and is never a result of encoding.
  * */
 static int add_token(fgt_bpe *bpe, const char *key, json_t *value, const int16_t table[BYTE_CHARS], size_t *used,
-                     fgio_why *why) {
+                     fgio_reason *why) {
     size_t len = strlen(key);
     json_int_t id = json_is_integer(value) ? json_integer_value(value) : -1;
     char name[64];
     if (id < 0 || id >= bpe->vocab || bpe->len[id] != 0 || len == 0)
-        return fgio_because(why, "token '%s': expected a number of its own below %u, the number of tokens",
-                            fgio_printable(key, name, sizeof name), bpe->vocab);
+        return fgio_fail(why, "token '%s': expected a number of its own below %u, the number of tokens",
+                         fgio_printable(key, name, sizeof name), bpe->vocab);
     unsigned char *dst = bpe->pool + *used;
     size_t n = decode_spelling(table, (const unsigned char *)key, len, dst);
     if (n == 0)
         memcpy(dst, key, n = len);
     else if (fgt_string_map_put(&bpe->map, dst, n, (uint32_t)id) != 0)
-        return fgio_because(why, "not enough memory");
+        return fgio_fail(why, "not enough memory");
     bpe->at[id] = *used;
     bpe->len[id] = (uint32_t)n;
     *used += n;
     return 0;
 }
 
-static int find_byte_tokens(fgt_bpe *bpe, fgio_why *why) {
+static int find_byte_tokens(fgt_bpe *bpe, fgio_reason *why) {
     for (int b = 0; b < 256; b++) {
         unsigned char byte = (unsigned char)b;
         bpe->byte[b] = fgt_string_map_get(&bpe->map, &byte, 1);
         if (bpe->byte[b] == FGT_STRING_NONE)
-            return fgio_because(why, "no token for byte 0x%02x; expected one for each of the 256 bytes", (unsigned)b);
+            return fgio_fail(why, "no token for byte 0x%02x; expected one for each of the 256 bytes", (unsigned)b);
     }
     return 0;
 }
 
-static int load_tokens(fgt_bpe *bpe, json_t *root, size_t capacity, fgio_why *why) {
+static int load_tokens(fgt_bpe *bpe, json_t *root, size_t capacity, fgio_reason *why) {
     int16_t table[BYTE_CHARS];
     const char *key;
     json_t *value;
@@ -97,7 +97,7 @@ static int load_tokens(fgt_bpe *bpe, json_t *root, size_t capacity, fgio_why *wh
     bpe->len = calloc(bpe->vocab, sizeof *bpe->len);
     bpe->pool = malloc(capacity); /* unescaped tokens are not longer than the file */
     if (bpe->at == NULL || bpe->len == NULL || bpe->pool == NULL)
-        return fgio_because(why, "not enough memory");
+        return fgio_fail(why, "not enough memory");
     build_byte_table(table);
     json_object_foreach(root, key, value) {
         if (add_token(bpe, key, value, table, &used, why) != 0)
@@ -106,18 +106,18 @@ static int load_tokens(fgt_bpe *bpe, json_t *root, size_t capacity, fgio_why *wh
     return find_byte_tokens(bpe, why);
 }
 
-int fgt_bpe_create(const unsigned char *json, size_t len, fgt_bpe **out, fgio_why *why) {
+int fgt_bpe_create(const unsigned char *json, size_t len, fgt_bpe **out, fgio_reason *why) {
     json_error_t error;
     json_t *root = json_loadb((const char *)json, len, JSON_REJECT_DUPLICATES, &error);
     if (root == NULL)
-        return fgio_because(why, "byte %d: expected JSON (%s)", error.position, error.text);
+        return fgio_fail(why, "byte %d: expected JSON (%s)", error.position, error.text);
     size_t count = json_object_size(root); /* 0 if it is not an object */
     fgt_bpe *bpe = NULL;
     int status = -1;
     if (count < 256 || count > TOKENS_MAX)
-        fgio_because(why, "byte 0: expected a JSON object of 256 to %d tokens, found %zu", TOKENS_MAX, count);
+        fgio_fail(why, "byte 0: expected a JSON object of 256 to %d tokens, found %zu", TOKENS_MAX, count);
     else if ((bpe = calloc(1, sizeof *bpe)) == NULL)
-        fgio_because(why, "not enough memory");
+        fgio_fail(why, "not enough memory");
     else
         status = load_tokens(bpe, root, len, why);
     json_decref(root);
@@ -163,7 +163,7 @@ static int add_merge(fgt_bpe *bpe, const int16_t table[BYTE_CHARS], const unsign
     return 0;
 }
 
-static int add_merges(fgt_bpe *bpe, const unsigned char *text, size_t len, unsigned char *exists, fgio_why *why) {
+static int add_merges(fgt_bpe *bpe, const unsigned char *text, size_t len, unsigned char *exists, fgio_reason *why) {
     int16_t table[BYTE_CHARS];
     build_byte_table(table);
     for (int b = 0; b < 256; b++)
@@ -177,15 +177,15 @@ static int add_merges(fgt_bpe *bpe, const unsigned char *text, size_t len, unsig
         if (width == 0 || (line == 1 && width >= 8 && memcmp(text, "#version", 8) == 0))
             continue;
         if (add_merge(bpe, table, text + at, width, exists) != 0)
-            return fgio_because(why,
-                                "line %zu, byte %zu: expected two tokens of the vocabulary, of bytes or made by "
-                                "earlier lines, that together are a token not made before",
-                                line, at);
+            return fgio_fail(why,
+                             "line %zu, byte %zu: expected two tokens of the vocabulary, of bytes or made by "
+                             "earlier lines, that together are a token not made before",
+                             line, at);
     }
     return 0;
 }
 
-int fgt_bpe_merges(fgt_bpe *bpe, const unsigned char *text, size_t len, fgio_why *why) {
+int fgt_bpe_merges(fgt_bpe *bpe, const unsigned char *text, size_t len, fgio_reason *why) {
     uint32_t slots = 512;
     while (slots < 2 * bpe->vocab) /* every merge makes another token, so there are fewer merges than tokens */
         slots *= 2;
@@ -194,7 +194,7 @@ int fgt_bpe_merges(fgt_bpe *bpe, const unsigned char *text, size_t len, fgio_why
     unsigned char *exists = calloc(bpe->vocab, 1);
     int status = -1;
     if (bpe->merges == NULL || exists == NULL) {
-        fgio_because(why, "not enough memory");
+        fgio_fail(why, "not enough memory");
     } else {
         for (uint32_t i = 0; i < slots; i++)
             bpe->merges[i].product = FGT_STRING_NONE;

@@ -8,10 +8,10 @@
 typedef struct fgt_bpe fgt_bpe;
 
 /** Reads a vocabulary (encoder.json: a JSON object of tokens and ids). Returns 0, or -1 and why. */
-int fgt_bpe_create(const unsigned char *json, size_t len, fgt_bpe **bpe, fgio_why *why);
+int fgt_bpe_create(const unsigned char *json, size_t len, fgt_bpe **bpe, fgio_reason *why);
 
 /** Reads the merges (vocab.bpe: two tokens per line, highest priority first). Once, before anything is encoded. */
-int fgt_bpe_merges(fgt_bpe *bpe, const unsigned char *text, size_t len, fgio_why *why);
+int fgt_bpe_merges(fgt_bpe *bpe, const unsigned char *text, size_t len, fgio_reason *why);
 
 void fgt_bpe_destroy(fgt_bpe *bpe);
 

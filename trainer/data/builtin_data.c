@@ -164,7 +164,7 @@ static void close_builtin(void *state) {
 }
 
 /* Sets defaults for sizes that are 0, and refuses sizes out of range. */
-static int set_images(const fgt_data_want *options, fgt_data_info *info) {
+static int set_images(const fgt_data_options *options, fgt_data_info *info) {
     info->channels = options->channels == 0 ? 1 : options->channels;
     info->height = options->height == 0 ? 28 : options->height;
     info->width = options->width == 0 ? 28 : options->width;
@@ -175,7 +175,7 @@ static int set_images(const fgt_data_want *options, fgt_data_info *info) {
     return FGIO_EXIT_OK;
 }
 
-static int set_tokens(const fgt_data_want *options, fgt_data_info *info) {
+static int set_tokens(const fgt_data_options *options, fgt_data_info *info) {
     info->vocab = options->vocab == 0 ? 256 : options->vocab;
     uint32_t min = WORDS + 2 * TOPICS;
     if (info->task == FGT_TASK_SENTENCES) {
@@ -187,7 +187,7 @@ static int set_tokens(const fgt_data_want *options, fgt_data_info *info) {
     return FGIO_EXIT_OK;
 }
 
-int fgt_builtin_open(const fgt_data_want *options, fgt_data *data) {
+int fgt_builtin_open(const fgt_data_options *options, fgt_data *data) {
     static const fgt_source sources[] = {[FGT_TASK_IMAGES] = {.sample = image_sample, .close = close_builtin},
                                          [FGT_TASK_LANGUAGE] = {.sample = language_sample, .close = close_builtin},
                                          [FGT_TASK_SENTENCES] = {.sample = sentence_sample, .close = close_builtin},

@@ -24,7 +24,7 @@ static int directory_has(const char *dir, const char *name) {
     return path != NULL;
 }
 
-static int open_images(const fgt_data_want *options, fgt_data *data) {
+static int open_images(const fgt_data_options *options, fgt_data *data) {
     const char *dir = strcmp(options->path, "fashion-mnist") == 0 ? fashion_mnist : options->path;
     if (directory_has(dir, "train-images-idx3-ubyte"))
         return fgt_idx_open(dir, data);
@@ -40,7 +40,7 @@ static int open_images(const fgt_data_want *options, fgt_data *data) {
     return status;
 }
 
-static int check_length(const fgt_data_want *options) {
+static int check_length(const fgt_data_options *options) {
     if (options->task == FGT_TASK_IMAGES || (options->length >= FGT_LENGTH_MIN && options->length <= FGT_LENGTH_MAX))
         return FGIO_EXIT_OK;
     return fgio_error("samples of %u tokens: expected %d to %d", options->length, FGT_LENGTH_MIN, FGT_LENGTH_MAX);
@@ -60,7 +60,7 @@ static void set_name(const char *path, fgt_data *data) {
     data->info.name = data->name;
 }
 
-static int open_source(const fgt_data_want *options, fgt_data *data) {
+static int open_source(const fgt_data_options *options, fgt_data *data) {
     if (check_length(options) != FGIO_EXIT_OK)
         return FGIO_EXIT_FAIL;
     if (strcmp(options->path, "builtin") == 0)
@@ -75,7 +75,7 @@ static int open_source(const fgt_data_want *options, fgt_data *data) {
     }
 }
 
-static int hold_out(const fgt_data_want *options, fgt_data *data) {
+static int hold_out(const fgt_data_options *options, fgt_data *data) {
     uint64_t *count = data->info.count;
     if (options->hold_out == 0)
         return FGIO_EXIT_OK;
@@ -91,7 +91,7 @@ static int hold_out(const fgt_data_want *options, fgt_data *data) {
     return FGIO_EXIT_OK;
 }
 
-int fgt_data_open(const fgt_data_want *options, fgt_data **out) {
+int fgt_data_open(const fgt_data_options *options, fgt_data **out) {
     fgt_data *data = calloc(1, sizeof *data);
     if (data == NULL)
         return fgio_error("not enough memory for a data set");
@@ -125,7 +125,7 @@ void fgt_data_close(fgt_data *data) {
     free(data);
 }
 
-const fgt_data_info *fgt_data_about(const fgt_data *data) {
+const fgt_data_info *fgt_data_get_info(const fgt_data *data) {
     return &data->info;
 }
 

@@ -28,7 +28,7 @@ extern const char *const fgt_augment_names[];
 #define FGT_SENTENCE_TASKS "sst-2, cola, mrpc, sts-b, qqp, mnli, qnli, rte, wnli, boolq, arc-easy, arc-challenge"
 
 /** Options of a data set; fields of other tasks are ignored. */
-typedef struct fgt_data_want {
+typedef struct fgt_data_options {
     fgt_task task;
     const char *path; /* "builtin", "fashion-mnist" (where Debian installs it), a directory or a text file; its kind is
                          detected */
@@ -44,15 +44,15 @@ typedef struct fgt_data_want {
     uint64_t
         hold_out; /* make a validation split of so many training samples, the last ones; only where there is none */
     uint64_t seed;
-} fgt_data_want;
+} fgt_data_options;
 
 typedef struct fgt_data fgt_data;
 
 /** Opens a data set. Returns an exit status, after an error message with the file, the position and what was expected.
  * */
-int fgt_data_open(const fgt_data_want *options, fgt_data **data);
+int fgt_data_open(const fgt_data_options *options, fgt_data **data);
 void fgt_data_close(fgt_data *data);
-const fgt_data_info *fgt_data_about(const fgt_data *data);
+const fgt_data_info *fgt_data_get_info(const fgt_data *data);
 
 /** Allocates a batch of at most n samples. Returns an exit status. */
 int fgt_batch_create(const fgt_data_info *info, uint32_t n, fgt_batch *batch);

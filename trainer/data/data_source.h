@@ -41,14 +41,14 @@ enum { FGT_LENGTH_MIN = 8, FGT_LENGTH_MAX = 1 << 16 };
 extern const char *const fgt_split_names[FGT_SPLITS];
 
 /* Open one kind. Each returns an exit status, after an error message. */
-int fgt_builtin_open(const fgt_data_want *options, fgt_data *data);
+int fgt_builtin_open(const fgt_data_options *options, fgt_data *data);
 int fgt_idx_open(const char *dir, fgt_data *data);
 int fgt_cifar_open(const char *dir, fgt_data *data);
-int fgt_imagefolder_open(const fgt_data_want *options, const char *dir, fgt_data *data);
-int fgt_text_open(const fgt_data_want *options, fgt_data *data);
-int fgt_masked_open(const fgt_data_want *options, fgt_data *data);
-int fgt_glue_open(const fgt_data_want *options, fgt_data *data);
-int fgt_qa_open(const fgt_data_want *options, fgt_data *data);
+int fgt_imagefolder_open(const fgt_data_options *options, const char *dir, fgt_data *data);
+int fgt_text_open(const fgt_data_options *options, fgt_data *data);
+int fgt_masked_open(const fgt_data_options *options, fgt_data *data);
+int fgt_glue_open(const fgt_data_options *options, fgt_data *data);
+int fgt_qa_open(const fgt_data_options *options, fgt_data *data);
 
 /** Whether a directory has subdirectories, which may be classes of images. */
 int fgt_imagefolder_detect(const char *dir);

@@ -54,7 +54,7 @@ typedef struct glue_reader {
     size_t skipped_rows;      /* rows */
 } glue_reader;
 
-static int find_columns(glue_reader *r, fgio_why *why) {
+static int find_columns(glue_reader *r, fgio_reason *why) {
     const glue_task *task = r->task;
     r->last = 3;
     r->label = 1;
@@ -72,8 +72,8 @@ static int find_columns(glue_reader *r, fgio_why *why) {
     r->last = r->last > r->label ? r->last : r->label;
     if (r->label >= 0 && r->first >= 0 && (r->second >= 0 || task->b == NULL))
         return 0;
-    return fgio_because(why, "row 1, byte 0: expected columns named '%s', '%s'%s%s%s", task->label, task->a,
-                        task->b == NULL ? "" : ", '", task->b == NULL ? "" : task->b, task->b == NULL ? "" : "'");
+    return fgio_fail(why, "row 1, byte 0: expected columns named '%s', '%s'%s%s%s", task->label, task->a,
+                     task->b == NULL ? "" : ", '", task->b == NULL ? "" : task->b, task->b == NULL ? "" : "'");
 }
 
 /* The number of a label that is a word. Returns 0, or -1 where it is not a label. */
@@ -87,7 +87,7 @@ static int label_of_word(const glue_task *task, const fgt_tsv_field *field, doub
 }
 
 /* The label of the current row. */
-static int read_label(const glue_reader *r, float *label, fgio_why *why) {
+static int read_label(const glue_reader *r, float *label, fgio_reason *why) {
     const glue_task *task = r->task;
     const fgt_tsv_field *field = &r->tsv.fields[r->label];
     const char *wanted = task->label_names[0] == NULL ? "0 or 1"
@@ -98,9 +98,9 @@ static int read_label(const glue_reader *r, float *label, fgio_why *why) {
     if (task->label_names[0] == NULL)
         bad |= task->classes == 1 ? number < 0 || number > 5 : number != 0 && number != 1;
     if (bad)
-        return fgio_because(why, "row %zu, byte %zu: expected a label of %s, found '%.*s'", r->tsv.row,
-                            (size_t)(field->text - r->tsv.text), task->classes == 1 ? "0 to 5" : wanted,
-                            (int)(field->len < 40 ? field->len : 40), (const char *)field->text);
+        return fgio_fail(why, "row %zu, byte %zu: expected a label of %s, found '%.*s'", r->tsv.row,
+                         (size_t)(field->text - r->tsv.text), task->classes == 1 ? "0 to 5" : wanted,
+                         (int)(field->len < 40 ? field->len : 40), (const char *)field->text);
     *label = (float)number;
     return 0;
 }
@@ -110,7 +110,7 @@ static fgt_text_span field_span(const glue_reader *r, int column) {
                       : (fgt_text_span){r->tsv.fields[column].text, r->tsv.fields[column].len};
 }
 
-static int read_table(glue_reader *r, fgt_split split, fgio_why *why) {
+static int read_table(glue_reader *r, fgt_split split, fgio_reason *why) {
     fgt_sentence row;
     int got;
     if (find_columns(r, why) != 0)
@@ -121,8 +121,8 @@ static int read_table(glue_reader *r, fgt_split split, fgio_why *why) {
             continue;
         }
         if (r->tsv.columns <= (size_t)r->last)
-            return fgio_because(why, "row %zu, byte %zu: expected %d columns, found %zu", r->tsv.row, r->tsv.from,
-                                r->last + 1, r->tsv.columns);
+            return fgio_fail(why, "row %zu, byte %zu: expected %d columns, found %zu", r->tsv.row, r->tsv.from,
+                             r->last + 1, r->tsv.columns);
         if (read_label(r, &row.label, why) != 0)
             return -1;
         row.a = field_span(r, r->first);
@@ -136,7 +136,7 @@ static int read_table(glue_reader *r, fgt_split split, fgio_why *why) {
 static int read_split(glue_reader *r, const char *dir, fgt_split split) {
     const char *name = r->task->files[split];
     fgio_bytes bytes;
-    fgio_why why = {"row 1, byte 0: expected a row"};
+    fgio_reason why = {"row 1, byte 0: expected a row"};
     char *path = name[0] == '\0' ? NULL : fgio_unpack_find(dir, name);
     if (path == NULL)
         return split == FGT_TRAIN ? fgio_error("%s: expected '%s' in this directory, plain, .gz or .xz", dir, name)
@@ -156,7 +156,7 @@ static int read_split(glue_reader *r, const char *dir, fgt_split split) {
     return status;
 }
 
-static const glue_task *find_task(const fgt_data_want *options, const fgt_data *data) {
+static const glue_task *find_task(const fgt_data_options *options, const fgt_data *data) {
     const char *name = fgt_sentences_task(options, data);
     for (int i = 0; i < TASKS; i++)
         if (strcasecmp(name, tasks[i].name) == 0)
@@ -169,7 +169,7 @@ static const glue_task *find_task(const fgt_data_want *options, const fgt_data *
     return NULL;
 }
 
-int fgt_glue_open(const fgt_data_want *options, fgt_data *data) {
+int fgt_glue_open(const fgt_data_options *options, fgt_data *data) {
     glue_reader r = {.task = find_task(options, data)};
     if (r.task == NULL)
         return options->subset != NULL ? FGIO_EXIT_USAGE : FGIO_EXIT_FAIL;

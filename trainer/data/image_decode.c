@@ -17,13 +17,12 @@
 
 enum { SCANS_MAX = 100 }; /* a small progressive file may have thousands, each over the whole image */
 
-static int check_size(uint64_t width, uint64_t height, fgio_why *why) {
+static int check_size(uint64_t width, uint64_t height, fgio_reason *why) {
     if (width >= 1 && height >= 1 && width <= FGT_IMAGE_SIDE_MAX && height <= FGT_IMAGE_SIDE_MAX &&
         width * height <= FGT_IMAGE_PIXELS_MAX)
         return 0;
-    return fgio_because(why, "an image of %llu x %llu pixels: expected sides of 1 to %d and at most %d pixels",
-                        (unsigned long long)width, (unsigned long long)height, FGT_IMAGE_SIDE_MAX,
-                        FGT_IMAGE_PIXELS_MAX);
+    return fgio_fail(why, "an image of %llu x %llu pixels: expected sides of 1 to %d and at most %d pixels",
+                     (unsigned long long)width, (unsigned long long)height, FGT_IMAGE_SIDE_MAX, FGT_IMAGE_PIXELS_MAX);
 }
 
 /* ---- JPEG ---- */
@@ -33,16 +32,16 @@ typedef struct jpeg_reader {
     struct jpeg_error_mgr error;
     struct jpeg_progress_mgr progress;
     jmp_buf error_return;
-    fgio_why *why;
+    fgio_reason *why;
     unsigned char *line; /* CMYK */
-    fgt_picture picture;
+    fgt_image picture;
 } jpeg_reader;
 
 static void jpeg_failed(j_common_ptr info) {
     jpeg_reader *r = (jpeg_reader *)info->client_data;
     char text[JMSG_LENGTH_MAX];
     info->err->format_message(info, text);
-    fgio_because(r->why, "not a sound JPEG: %s", text);
+    fgio_fail(r->why, "not a sound JPEG: %s", text);
     longjmp(r->error_return, 1);
 }
 
@@ -58,7 +57,7 @@ static void jpeg_progressed(j_common_ptr info) {
     jpeg_reader *r = (jpeg_reader *)info->client_data;
     if (((j_decompress_ptr)info)->input_scan_number <= SCANS_MAX)
         return;
-    fgio_because(r->why, "not a sound JPEG: it has more than %d scans", SCANS_MAX);
+    fgio_fail(r->why, "not a sound JPEG: it has more than %d scans", SCANS_MAX);
     longjmp(r->error_return, 1);
 }
 
@@ -107,10 +106,10 @@ static int jpeg_decode(jpeg_reader *r, const unsigned char *file, size_t len, ui
     r->info.scale_denom = shrink;
     jpeg_start_decompress(&r->info);
     size_t width = r->info.output_width, height = r->info.output_height;
-    r->picture = (fgt_picture){(uint32_t)width, (uint32_t)height, malloc(3 * width * height)};
+    r->picture = (fgt_image){(uint32_t)width, (uint32_t)height, malloc(3 * width * height)};
     r->line = cmyk ? malloc(4 * width) : NULL;
     if (r->picture.rgb == NULL || (cmyk && r->line == NULL))
-        return fgio_because(r->why, "not enough memory for %zu x %zu pixels", width, height);
+        return fgio_fail(r->why, "not enough memory for %zu x %zu pixels", width, height);
     while (r->info.output_scanline < r->info.output_height)
         read_line(r, r->picture.rgb + 3 * width * r->info.output_scanline);
     jpeg_finish_decompress(&r->info);
@@ -119,17 +118,17 @@ static int jpeg_decode(jpeg_reader *r, const unsigned char *file, size_t len, ui
 
 /* ---- PNG ---- */
 
-static int png_begin(const unsigned char *file, size_t len, png_image *image, fgio_why *why) {
+static int png_begin(const unsigned char *file, size_t len, png_image *image, fgio_reason *why) {
     *image = (png_image){.version = PNG_IMAGE_VERSION};
     if (!png_image_begin_read_from_memory(image, file, len))
-        return fgio_because(why, "not a sound PNG: %s", image->message);
+        return fgio_fail(why, "not a sound PNG: %s", image->message);
     if (check_size(image->width, image->height, why) == 0)
         return 0;
     png_image_free(image);
     return -1;
 }
 
-static int png_decode(const unsigned char *file, size_t len, fgt_picture *picture, fgio_why *why) {
+static int png_decode(const unsigned char *file, size_t len, fgt_image *picture, fgio_reason *why) {
     png_image image;
     if (png_begin(file, len, &image, why) != 0)
         return -1;
@@ -137,13 +136,13 @@ static int png_decode(const unsigned char *file, size_t len, fgt_picture *pictur
     unsigned char *rgb = calloc(PNG_IMAGE_SIZE(image), 1); /* transparent pixels are black */
     if (rgb == NULL) {
         png_image_free(&image);
-        return fgio_because(why, "not enough memory for %u x %u pixels", image.width, image.height);
+        return fgio_fail(why, "not enough memory for %u x %u pixels", image.width, image.height);
     }
     if (!png_image_finish_read(&image, NULL, rgb, 0, NULL)) {
         free(rgb);
-        return fgio_because(why, "not a sound PNG: %s", image.message);
+        return fgio_fail(why, "not a sound PNG: %s", image.message);
     }
-    *picture = (fgt_picture){image.width, image.height, rgb};
+    *picture = (fgt_image){image.width, image.height, rgb};
     return 0;
 }
 
@@ -151,16 +150,16 @@ static int png_decode(const unsigned char *file, size_t len, fgt_picture *pictur
 
 typedef enum format { UNKNOWN, JPEG, PNG } format;
 
-static format format_of(const unsigned char *file, size_t len, fgio_why *why) {
+static format format_of(const unsigned char *file, size_t len, fgio_reason *why) {
     if (len >= 3 && memcmp(file, "\xFF\xD8\xFF", 3) == 0)
         return JPEG;
     if (len >= 8 && memcmp(file, "\x89PNG\r\n\x1A\n", 8) == 0)
         return PNG;
-    fgio_because(why, "byte 0: expected the start of a JPEG or PNG file");
+    fgio_fail(why, "byte 0: expected the start of a JPEG or PNG file");
     return UNKNOWN;
 }
 
-int fgt_picture_size(const unsigned char *file, size_t len, uint32_t *width, uint32_t *height, fgio_why *why) {
+int fgt_image_size(const unsigned char *file, size_t len, uint32_t *width, uint32_t *height, fgio_reason *why) {
     png_image image;
     switch (format_of(file, len, why)) {
     case PNG:
@@ -182,7 +181,7 @@ int fgt_picture_size(const unsigned char *file, size_t len, uint32_t *width, uin
     }
 }
 
-int fgt_picture_decode(const unsigned char *file, size_t len, uint32_t shrink, fgt_picture *picture, fgio_why *why) {
+int fgt_image_decode(const unsigned char *file, size_t len, uint32_t shrink, fgt_image *picture, fgio_reason *why) {
     jpeg_reader r = {.why = why};
     switch (format_of(file, len, why)) {
     case PNG: return png_decode(file, len, picture, why);

@@ -187,7 +187,7 @@ static uint64_t draw_bits(uint64_t key, uint64_t number) {
 }
 
 /* A random crop: its area is uniform, its aspect ratio from 3:4 to 4:3; the center where none of CROP_TRIES fits. */
-static fgt_region random_crop(uint64_t key, double width, double height, fgt_region middle) {
+static fgt_image_region random_crop(uint64_t key, double width, double height, fgt_image_region middle) {
     for (uint64_t i = 0; i < CROP_TRIES; i++) {
         double area = width * height * (0.08 + 0.92 * (double)fgt_uniform(draw_bits(key, 4 * i + 1)));
         double t = 2 * (double)fgt_uniform(draw_bits(key, 4 * i + 2)) - 1;
@@ -197,19 +197,19 @@ static fgt_region random_crop(uint64_t key, double width, double height, fgt_reg
             continue;
         double left = floor((double)fgt_uniform(draw_bits(key, 4 * i + 3)) * (width - w + 1));
         double top = floor((double)fgt_uniform(draw_bits(key, 4 * i + 4)) * (height - h + 1));
-        return (fgt_region){left, top, w, h};
+        return (fgt_image_region){left, top, w, h};
     }
     return middle;
 }
 
 /* The center 7/8, in the aspect ratio of the model's input. */
-static fgt_region center_crop(const fgt_data_info *info, double width, double height) {
+static fgt_image_region center_crop(const fgt_data_info *info, double width, double height) {
     double across = width / info->width, down = height / info->height, scale = (across < down ? across : down) * 7 / 8;
     double w = scale * info->width, h = scale * info->height;
-    return (fgt_region){(width - w) / 2, (height - h) / 2, w, h};
+    return (fgt_image_region){(width - w) / 2, (height - h) / 2, w, h};
 }
 
-static uint32_t jpeg_shrink(const fgt_data_info *info, const fgt_region *crop) {
+static uint32_t jpeg_shrink(const fgt_data_info *info, const fgt_image_region *crop) {
     uint32_t shrink = 1;
     while (shrink < 8 && crop->width >= 2.0 * shrink * info->width && crop->height >= 2.0 * shrink * info->height)
         shrink *= 2;
@@ -229,38 +229,39 @@ static void normalize(const fgt_data_info *info, const float *planes, float *to)
             to[c * plane + i] = (planes[c * plane + i] / 255.0f - mean[c]) / deviation[c];
 }
 
-static int make_sample(const fgt_data *data, fgt_sample_id id, const fgio_bytes *file, float *to, fgio_why *why) {
+static int make_sample(const fgt_data *data, fgt_sample_id id, const fgio_bytes *file, float *to, fgio_reason *why) {
     const fgt_data_info *info = &data->info;
     int how = id.split == FGT_TRAIN ? data->augment : FGT_AUGMENT_NONE;
     uint64_t key = fgt_random(data->seed, FGT_STREAM_AUGMENT | id.epoch << 8, id.index);
     uint32_t width = 0, height = 0;
-    fgt_picture picture;
+    fgt_image picture;
     if (file->len > file_max)
-        return fgio_because(why, "has %zu bytes, more than the %zu that are allowed here", file->len, file_max);
-    if (fgt_picture_size(file->data, file->len, &width, &height, why) != 0)
+        return fgio_fail(why, "has %zu bytes, more than the %zu that are allowed here", file->len, file_max);
+    if (fgt_image_size(file->data, file->len, &width, &height, why) != 0)
         return -1;
-    fgt_region crop = center_crop(info, width, height);
+    fgt_image_region crop = center_crop(info, width, height);
     if (how & FGT_AUGMENT_CROP)
         crop = random_crop(key, width, height, crop);
-    if (fgt_picture_decode(file->data, file->len, jpeg_shrink(info, &crop), &picture, why) != 0)
+    if (fgt_image_decode(file->data, file->len, jpeg_shrink(info, &crop), &picture, why) != 0)
         return -1;
     double across = (double)picture.width / width, down = (double)picture.height / height;
-    fgt_region decoded_crop = {crop.left * across, crop.top * down, crop.width * across, crop.height * down};
+    fgt_image_region decoded_crop = {crop.left * across, crop.top * down, crop.width * across, crop.height * down};
     float *planes = malloc(3 * (size_t)info->width * info->height * sizeof *planes);
     int mirror = (how & FGT_AUGMENT_MIRROR) && (fgt_mix(key) & 1);
-    int bad = planes == NULL || fgt_resize(&picture, &decoded_crop, info->width, info->height, mirror, planes) != 0;
+    int bad =
+        planes == NULL || fgt_image_resize(&picture, &decoded_crop, info->width, info->height, mirror, planes) != 0;
     if (!bad)
         normalize(info, planes, to);
     free(planes);
     free(picture.rgb);
-    return bad ? fgio_because(why, "not enough memory for it") : 0;
+    return bad ? fgio_fail(why, "not enough memory for it") : 0;
 }
 
 static void load_sample(const fgt_data *data, fgt_sample_id id, fgt_batch *batch, size_t slot) {
     const image_entry *name = &((const folder *)data->state)->names[id.split][id.index];
     size_t size = (size_t)data->info.channels * data->info.height * data->info.width;
     fgio_bytes file = {NULL, 0};
-    fgio_why why;
+    fgio_reason why;
     int bad = fgio_file_read(name->path, &file) != FGIO_EXIT_OK;
     if (!bad && make_sample(data, id, &file, batch->pixels + slot * size, &why) != 0) {
         fgio_error("%s: %s", name->path, why.text);
@@ -315,7 +316,7 @@ static int open_splits(const char *dir, fgt_data *data) {
     return status;
 }
 
-int fgt_imagefolder_open(const fgt_data_want *options, const char *dir, fgt_data *data) {
+int fgt_imagefolder_open(const fgt_data_options *options, const char *dir, fgt_data *data) {
     folder *s = calloc(1, sizeof *s);
     if (s == NULL)
         return fgio_error("not enough memory for a data set");

@@ -91,8 +91,8 @@ static void resize_columns(const float *rows, uint32_t first, const filter *down
     }
 }
 
-int fgt_resize(const fgt_picture *from, const fgt_region *region, uint32_t width, uint32_t height, int mirror,
-               float *to) {
+int fgt_image_resize(const fgt_image *from, const fgt_image_region *region, uint32_t width, uint32_t height, int mirror,
+                     float *to) {
     filter across = {0}, down = {0};
     float *rows = NULL;
     int bad = filter_make(&across, region->left, region->width, width, from->width) |

@@ -5,13 +5,13 @@
 #include "trainer/data/image_decode.h"
 
 /** A region of an image, in pixels; fractions are allowed. */
-typedef struct fgt_region {
+typedef struct fgt_image_region {
     double left, top, width, height;
-} fgt_region;
+} fgt_image_region;
 
 /** Resizes a region to planes of red, green and blue, values 0 to 255. mirror: flip horizontally. The region must be
  * inside the image. Returns 0, or -1 without memory. */
-int fgt_resize(const fgt_picture *from, const fgt_region *region, uint32_t width, uint32_t height, int mirror,
-               float *to);
+int fgt_image_resize(const fgt_image *from, const fgt_image_region *region, uint32_t width, uint32_t height, int mirror,
+                     float *to);
 
 #endif

@@ -94,7 +94,7 @@ static void normalize(float byte_value[256], double mean, double deviation) {
 
 /* Reads and checks dir/name. idx->data points into bytes. */
 static int read_idx(const char *dir, const char *name, uint32_t dims, fgio_bytes *bytes, fgt_idx *idx) {
-    fgio_why why;
+    fgio_reason why;
     char *path = fgio_unpack_find(dir, name);
     if (path == NULL)
         return fgio_error("%s: expected '%s' in this directory, plain, .gz or .xz", dir, name);
@@ -184,7 +184,7 @@ int fgt_idx_open(const char *dir, fgt_data *data) {
 static int read_cifar(const char *dir, int file, fgio_bytes *bytes, uint64_t *records) {
     static const char *const names[CIFAR_FILES] = {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin",
                                                    "data_batch_4.bin", "data_batch_5.bin", "test_batch.bin"};
-    fgio_why why;
+    fgio_reason why;
     char *path = fgio_unpack_find(dir, names[file]);
     if (path == NULL)
         return fgio_error("%s: expected '%s' in this directory, plain, .gz or .xz", dir, names[file]);

@@ -15,14 +15,14 @@ static fgt_text_span make_span(const char *from, const char *to) {
     return (fgt_text_span){(const unsigned char *)from, (size_t)(to - from)};
 }
 
-static int json_error(const json_error_t *error, size_t line, fgio_why *why) {
+static int json_error(const json_error_t *error, size_t line, fgio_reason *why) {
     char text[128];
-    return fgio_because(why, "line %zu, column %d: expected JSON (%s)", line, error->column > 0 ? error->column : 0,
-                        fgio_printable(error->text, text, sizeof text));
+    return fgio_fail(why, "line %zu, column %d: expected JSON (%s)", line, error->column > 0 ? error->column : 0,
+                     fgio_printable(error->text, text, sizeof text));
 }
 
 /* One line of BoolQ. */
-static int read_line(const char *line, size_t len, size_t number, fgt_pair_fn *fn, void *ctx, fgio_why *why) {
+static int read_line(const char *line, size_t len, size_t number, fgt_pair_fn *fn, void *ctx, fgio_reason *why) {
     json_error_t error;
     json_t *row = json_loadb(line, len, JSON_REJECT_DUPLICATES, &error);
     if (row == NULL)
@@ -32,10 +32,10 @@ static int read_line(const char *line, size_t len, size_t number, fgt_pair_fn *f
     const json_t *answer = json_object_get(row, "answer");
     int status;
     if (question == NULL || passage == NULL || !json_is_boolean(answer))
-        status = fgio_because(why,
-                              "line %zu: expected an object with \"question\" and \"passage\", which are "
-                              "strings, and \"answer\", true or false",
-                              number);
+        status = fgio_fail(why,
+                           "line %zu: expected an object with \"question\" and \"passage\", which are "
+                           "strings, and \"answer\", true or false",
+                           number);
     else
         status = fn(ctx,
                     &(fgt_sentence){make_span(question, question + strlen(question)),
@@ -51,7 +51,7 @@ static int is_blank(const unsigned char *text, size_t len) {
     return len == 0;
 }
 
-int fgt_boolq_read(const unsigned char *text, size_t len, fgt_pair_fn *fn, void *ctx, fgio_why *why) {
+int fgt_boolq_read(const unsigned char *text, size_t len, fgt_pair_fn *fn, void *ctx, fgio_reason *why) {
     size_t rows = 0, line = 1;
     for (size_t at = 0; at < len; line++) {
         const unsigned char *end = memchr(text + at, '\n', len - at);
@@ -63,7 +63,7 @@ int fgt_boolq_read(const unsigned char *text, size_t len, fgt_pair_fn *fn, void 
         }
         at += n + (end != NULL);
     }
-    return rows == 0 ? fgio_because(why, "line 1: expected a JSON object a line, found none") : 0;
+    return rows == 0 ? fgio_fail(why, "line 1: expected a JSON object a line, found none") : 0;
 }
 
 /* A parsed text with choices. */
@@ -107,30 +107,30 @@ static unsigned answer_of(const char *answer, unsigned count) {
     return which;
 }
 
-static int read_choices(const json_t *row, size_t number, fgt_pair_fn *fn, void *ctx, fgio_why *why) {
+static int read_choices(const json_t *row, size_t number, fgt_pair_fn *fn, void *ctx, fgio_reason *why) {
     const char *text = json_string_value(json_object_get(row, "instruction"));
     choices found;
     if (text == NULL || split_choices(text, &found) != 0)
-        return fgio_because(why,
-                            "row %zu: expected an object with an \"instruction\" of the form 'question: ...', "
-                            "'Answer1: ... Answer2: ...', 'Answer format: ...', with 2 to %d choices",
-                            number, CHOICES_MAX);
+        return fgio_fail(why,
+                         "row %zu: expected an object with an \"instruction\" of the form 'question: ...', "
+                         "'Answer1: ... Answer2: ...', 'Answer format: ...', with 2 to %d choices",
+                         number, CHOICES_MAX);
     unsigned correct = answer_of(json_string_value(json_object_get(row, "answer")), found.count);
     if (correct == found.count)
-        return fgio_because(why, "row %zu: expected an \"answer\" of \"answer1\" to \"answer%u\"", number, correct);
+        return fgio_fail(why, "row %zu: expected an \"answer\" of \"answer1\" to \"answer%u\"", number, correct);
     for (unsigned i = 0; i < found.count; i++)
         if (fn(ctx, &(fgt_sentence){found.question, found.choice[i], i == correct ? 1 : 0}, why) != 0)
             return -1;
     return 0;
 }
 
-int fgt_choices_read(const unsigned char *text, size_t len, fgt_pair_fn *fn, void *ctx, fgio_why *why) {
+int fgt_choices_read(const unsigned char *text, size_t len, fgt_pair_fn *fn, void *ctx, fgio_reason *why) {
     json_error_t error;
     json_t *rows = json_loadb((const char *)text, len, JSON_REJECT_DUPLICATES, &error);
     if (rows == NULL)
         return json_error(&error, error.line > 0 ? (size_t)error.line : 1, why);
     size_t count = json_array_size(rows); /* 0 if it is not an array */
-    int status = count == 0 ? fgio_because(why, "line 1: expected a JSON array of questions") : 0;
+    int status = count == 0 ? fgio_fail(why, "line 1: expected a JSON array of questions") : 0;
     for (size_t i = 0; i < count && status == 0; i++)
         status = read_choices(json_array_get(rows, i), i + 1, fn, ctx, why);
     json_decref(rows);

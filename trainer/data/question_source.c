@@ -16,7 +16,7 @@ static const uint64_t file_max = UINT64_C(256) << 20;
 
 typedef struct qa_task {
     const char *name;
-    int (*read)(const unsigned char *text, size_t len, fgt_pair_fn *add_pair, void *ctx, fgio_why *why);
+    int (*read)(const unsigned char *text, size_t len, fgt_pair_fn *add_pair, void *ctx, fgio_reason *why);
     const char *train, *test;
 } qa_task;
 
@@ -33,7 +33,7 @@ typedef struct row_sink {
     fgt_split split;
 } row_sink;
 
-static int add_pair(void *ctx, const fgt_sentence *pair, fgio_why *why) {
+static int add_pair(void *ctx, const fgt_sentence *pair, fgio_reason *why) {
     row_sink *d = ctx;
     return fgt_sentences_add(d->to, d->split, pair, why);
 }
@@ -91,7 +91,7 @@ static int find_train(const qa_task *task, const char *dir, char **path) {
 
 static int read_file(const qa_task *task, const char *path, row_sink d) {
     fgio_bytes bytes;
-    fgio_why why;
+    fgio_reason why;
     int status = fgio_unpack_file(path, file_max, &bytes);
     if (status != FGIO_EXIT_OK)
         return status;
@@ -105,7 +105,7 @@ int fgt_qa_has_task(const char *name) {
     return find_task(name) != NULL;
 }
 
-int fgt_qa_open(const fgt_data_want *options, fgt_data *data) {
+int fgt_qa_open(const fgt_data_options *options, fgt_data *data) {
     const qa_task *task = find_task(fgt_sentences_task(options, data));
     fgt_sentences s;
     char *train = NULL, *test = NULL;

@@ -72,7 +72,7 @@ static int append_row(fgt_sentences *s, fgt_split split, row add) {
     return 0;
 }
 
-int fgt_sentences_add(fgt_sentences *s, fgt_split split, const fgt_sentence *from, fgio_why *why) {
+int fgt_sentences_add(fgt_sentences *s, fgt_split split, const fgt_sentence *from, fgio_reason *why) {
     const fgt_wordpiece_special *special = fgt_wordpiece_specials(s->pieces);
     fgt_ids *ids = &((sentence_store *)s->data->state)->ids;
     int is_pair = from->b.text != NULL;
@@ -88,10 +88,10 @@ int fgt_sentences_add(fgt_sentences *s, fgt_split split, const fgt_sentence *fro
     if (is_pair)
         bad |= append_ids(ids, &s->b, b, special->separator);
     to.len = (uint32_t)(ids->len - to.at);
-    return bad || append_row(s, split, to) != 0 ? fgio_because(why, "not enough memory") : 0;
+    return bad || append_row(s, split, to) != 0 ? fgio_fail(why, "not enough memory") : 0;
 }
 
-int fgt_sentences_begin(const fgt_data_want *options, uint32_t classes, const char *name, fgt_data *data,
+int fgt_sentences_begin(const fgt_data_options *options, uint32_t classes, const char *name, fgt_data *data,
                         fgt_sentences *s) {
     *s = (fgt_sentences){.data = data};
     if (options->tokens == NULL)
@@ -117,6 +117,6 @@ void fgt_sentences_end(fgt_sentences *s) {
     fgt_wordpiece_destroy(s->pieces);
 }
 
-const char *fgt_sentences_task(const fgt_data_want *options, const fgt_data *data) {
+const char *fgt_sentences_task(const fgt_data_options *options, const fgt_data *data) {
     return options->subset == NULL ? data->name : options->subset;
 }

@@ -30,16 +30,16 @@ typedef struct fgt_sentences {
 } fgt_sentences;
 
 /** Begins a data set: opens the vocabulary. Returns an exit status, after an error message. */
-int fgt_sentences_begin(const fgt_data_want *options, uint32_t classes, const char *name, fgt_data *data,
+int fgt_sentences_begin(const fgt_data_options *options, uint32_t classes, const char *name, fgt_data *data,
                         fgt_sentences *s);
 
 /** Appends a row to a split; the rows of one split are consecutive. Returns 0, or -1 and why. */
-int fgt_sentences_add(fgt_sentences *s, fgt_split split, const fgt_sentence *row, fgio_why *why);
+int fgt_sentences_add(fgt_sentences *s, fgt_split split, const fgt_sentence *row, fgio_reason *why);
 
 /** Frees what only reading needs. */
 void fgt_sentences_end(fgt_sentences *s);
 
 /** The task: the given subset, or the name of the directory. */
-const char *fgt_sentences_task(const fgt_data_want *options, const fgt_data *data);
+const char *fgt_sentences_task(const fgt_data_options *options, const fgt_data *data);
 
 #endif

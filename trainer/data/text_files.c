@@ -73,7 +73,7 @@ int fgt_text_stream(const char *path, size_t piece, fgt_split split, fgt_text_fn
         status = fgio_error("%s: cannot read: %s", path, strerror(errno));
     else if (fstat(fileno(s.file), &st) != 0)
         st.st_size = 0;
-    fgio_meter *meter = fgio_meter_begin((uint64_t)st.st_size, "tokenizing %s", path);
+    fgio_progress *meter = fgio_progress_begin((uint64_t)st.st_size, "tokenizing %s", path);
     while (status == FGIO_EXIT_OK && !end) {
         size_t got = fread(s.data + s.len, 1, s.cap - s.len, s.file);
         s.len += got;
@@ -86,9 +86,9 @@ int fgt_text_stream(const char *path, size_t piece, fgt_split split, fgt_text_fn
                                 (unsigned long long)file_max);
         else
             status = emit_piece(&s, end, split, fn, ctx);
-        fgio_meter_at(meter, s.total);
+        fgio_progress_update(meter, s.total);
     }
-    fgio_meter_end(meter);
+    fgio_progress_end(meter);
     if (s.file != NULL)
         fclose(s.file);
     free(s.data);

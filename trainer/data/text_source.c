@@ -112,7 +112,7 @@ static void count_windows(fgt_data *data, uint32_t extra) {
 /* Tokenizer of the text, and its destination. */
 typedef struct encoder {
     fgt_data *data;
-    const fgt_tokens *tokens;    /* language */
+    const fgt_tokenizer *tokens; /* language */
     const fgt_wordpiece *pieces; /* masked */
     fgt_wordpiece_cache cache;
 } encoder;
@@ -121,7 +121,7 @@ static int encode_text(void *ctx, fgt_split split, const unsigned char *bytes, s
     encoder *e = ctx;
     fgt_ids *ids = &((text *)e->data->state)->ids[split];
     if (e->tokens != NULL)
-        return fgt_tokens_encode(e->tokens, bytes, len, ids);
+        return fgt_tokenizer_encode(e->tokens, bytes, len, ids);
     if (fgt_wordpiece_encode(e->pieces, &e->cache, bytes, len, ids) == 0)
         return FGIO_EXIT_OK;
     return fgio_error("not enough memory for the tokens of %zu bytes", len);
@@ -131,9 +131,9 @@ static int read_text(const char *path, encoder *e) {
     text *s = e->data->state;
     for (int i = 0; i < FGT_SPLITS; i++)
         s->ids[i].wide = e->data->info.vocab > UINT16_MAX + 1;
-    fgio_meter *meter = fgio_meter_begin(0, "tokenizing %s", path);
+    fgio_progress *meter = fgio_progress_begin(0, "tokenizing %s", path);
     int status = fgt_text_read(path, encode_text, e);
-    fgio_meter_end(meter);
+    fgio_progress_end(meter);
     if (status == FGIO_EXIT_OK && s->ids[FGT_TRAIN].len == 0)
         status = fgio_error("%s: expected text to train on, found none", path);
     fgt_wordpiece_cache_free(&e->cache);
@@ -164,7 +164,7 @@ static text *open_source(const fgt_source *source, fgt_data *data) {
     return s;
 }
 
-static int open_token_ids(const fgt_data_want *options, fgt_data *data) {
+static int open_token_ids(const fgt_data_options *options, fgt_data *data) {
     text *s = data->state;
     char name[32];
     int status = FGIO_EXIT_OK;
@@ -183,17 +183,17 @@ static int open_token_ids(const fgt_data_want *options, fgt_data *data) {
     return status;
 }
 
-static int open_text(const fgt_data_want *options, fgt_data *data) {
-    fgt_tokens *tokens;
-    if (fgt_tokens_open(options->tokens == NULL ? "bytes" : options->tokens, &tokens) != FGIO_EXIT_OK)
+static int open_text(const fgt_data_options *options, fgt_data *data) {
+    fgt_tokenizer *tokens;
+    if (fgt_tokenizer_open(options->tokens == NULL ? "bytes" : options->tokens, &tokens) != FGIO_EXIT_OK)
         return FGIO_EXIT_FAIL;
-    data->info.vocab = fgt_tokens_vocab(tokens);
+    data->info.vocab = fgt_tokenizer_vocab(tokens);
     int status = read_text(options->path, &(encoder){.data = data, .tokens = tokens});
-    fgt_tokens_close(tokens);
+    fgt_tokenizer_close(tokens);
     return status;
 }
 
-int fgt_text_open(const fgt_data_want *options, fgt_data *data) {
+int fgt_text_open(const fgt_data_options *options, fgt_data *data) {
     text *s = open_source(&language_source, data);
     if (s == NULL)
         return FGIO_EXIT_FAIL;
@@ -206,7 +206,7 @@ int fgt_text_open(const fgt_data_want *options, fgt_data *data) {
     return status;
 }
 
-int fgt_masked_open(const fgt_data_want *options, fgt_data *data) {
+int fgt_masked_open(const fgt_data_options *options, fgt_data *data) {
     fgt_wordpiece *pieces;
     text *s = open_source(&masked_source, data);
     if (s == NULL)

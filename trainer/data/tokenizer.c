@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct fgt_tokens {
+struct fgt_tokenizer {
     fgt_bpe *bpe;             /* NULL: bytes */
     unsigned char bytes[256]; /* each its own token */
 };
@@ -33,7 +33,7 @@ static int read_named(const char *dir, const char *const names[NAMES], char **pa
 static int load_vocabulary(const char *dir, fgt_bpe **bpe) {
     char *path;
     fgio_bytes bytes = {NULL, 0};
-    fgio_why why;
+    fgio_reason why;
     int status = read_named(dir, vocabulary_names, &path, &bytes);
     if (status == FGIO_EXIT_OK && fgt_bpe_create(bytes.data, bytes.len, bpe, &why) != 0)
         status = fgio_error("%s: %s", path, why.text);
@@ -45,7 +45,7 @@ static int load_vocabulary(const char *dir, fgt_bpe **bpe) {
 static int load_merges(const char *dir, fgt_bpe *bpe) {
     char *path;
     fgio_bytes bytes = {NULL, 0};
-    fgio_why why;
+    fgio_reason why;
     int status = read_named(dir, merges_names, &path, &bytes);
     if (status == FGIO_EXIT_OK && fgt_bpe_merges(bpe, bytes.data, bytes.len, &why) != 0)
         status = fgio_error("%s: %s", path, why.text);
@@ -54,8 +54,8 @@ static int load_merges(const char *dir, fgt_bpe *bpe) {
     return status;
 }
 
-int fgt_tokens_open(const char *where, fgt_tokens **out) {
-    fgt_tokens *tokens = calloc(1, sizeof *tokens);
+int fgt_tokenizer_open(const char *where, fgt_tokenizer **out) {
+    fgt_tokenizer *tokens = calloc(1, sizeof *tokens);
     if (tokens == NULL)
         return fgio_error("not enough memory for a tokenizer");
     for (int b = 0; b < 256; b++)
@@ -69,21 +69,21 @@ int fgt_tokens_open(const char *where, fgt_tokens **out) {
     if (status == FGIO_EXIT_OK)
         *out = tokens;
     else
-        fgt_tokens_close(tokens);
+        fgt_tokenizer_close(tokens);
     return status;
 }
 
-void fgt_tokens_close(fgt_tokens *tokens) {
+void fgt_tokenizer_close(fgt_tokenizer *tokens) {
     if (tokens != NULL)
         fgt_bpe_destroy(tokens->bpe);
     free(tokens);
 }
 
-uint32_t fgt_tokens_vocab(const fgt_tokens *tokens) {
+uint32_t fgt_tokenizer_vocab(const fgt_tokenizer *tokens) {
     return tokens->bpe == NULL ? 256 : fgt_bpe_vocab(tokens->bpe);
 }
 
-int32_t fgt_tokens_end(const fgt_tokens *tokens) {
+int32_t fgt_tokenizer_end(const fgt_tokenizer *tokens) {
     return tokens->bpe == NULL ? -1 : fgt_bpe_end(tokens->bpe);
 }
 
@@ -94,14 +94,14 @@ static int encode_bytes(const unsigned char *text, size_t len, fgt_ids *ids) {
     return 0;
 }
 
-int fgt_tokens_encode(const fgt_tokens *tokens, const void *text, size_t len, fgt_ids *ids) {
+int fgt_tokenizer_encode(const fgt_tokenizer *tokens, const void *text, size_t len, fgt_ids *ids) {
     int bad = tokens->bpe == NULL ? encode_bytes(text, len, ids) : fgt_bpe_encode(tokens->bpe, text, len, ids);
     return bad ? fgio_error("not enough memory for the tokens of %zu bytes", len) : FGIO_EXIT_OK;
 }
 
-const unsigned char *fgt_tokens_piece(const fgt_tokens *tokens, int32_t id, size_t *len) {
+const unsigned char *fgt_tokenizer_piece(const fgt_tokenizer *tokens, int32_t id, size_t *len) {
     *len = 0;
-    if (id < 0 || (uint32_t)id >= fgt_tokens_vocab(tokens))
+    if (id < 0 || (uint32_t)id >= fgt_tokenizer_vocab(tokens))
         return tokens->bytes;
     if (tokens->bpe != NULL)
         return fgt_bpe_piece(tokens->bpe, (uint32_t)id, len);
@@ -109,10 +109,10 @@ const unsigned char *fgt_tokens_piece(const fgt_tokens *tokens, int32_t id, size
     return tokens->bytes + id;
 }
 
-int fgt_tokenizer_decode(const fgt_tokens *tokens, const int32_t *ids, size_t n, fgio_bytes *text) {
+int fgt_tokenizer_decode(const fgt_tokenizer *tokens, const int32_t *ids, size_t n, fgio_bytes *text) {
     size_t total = 0, len;
     for (size_t i = 0; i < n; i++) {
-        fgt_tokens_piece(tokens, ids[i], &len);
+        fgt_tokenizer_piece(tokens, ids[i], &len);
         total += len;
     }
     unsigned char *data = malloc(total + 1);
@@ -120,7 +120,7 @@ int fgt_tokenizer_decode(const fgt_tokens *tokens, const int32_t *ids, size_t n,
         return fgio_error("not enough memory for the text of %zu tokens", n);
     *text = (fgio_bytes){data, 0};
     for (size_t i = 0; i < n; i++) {
-        const unsigned char *piece = fgt_tokens_piece(tokens, ids[i], &len);
+        const unsigned char *piece = fgt_tokenizer_piece(tokens, ids[i], &len);
         memcpy(data + text->len, piece, len);
         text->len += len;
     }

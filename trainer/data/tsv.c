@@ -13,7 +13,7 @@ void fgt_tsv_open(fgt_tsv *tsv, const unsigned char *text, size_t len) {
         tsv->at = 3;
 }
 
-int fgt_tsv_next(fgt_tsv *tsv, fgio_why *why) {
+int fgt_tsv_next(fgt_tsv *tsv, fgio_reason *why) {
     if (tsv->at >= tsv->len)
         return 0;
     const unsigned char *begin = tsv->text + tsv->at, *found = memchr(begin, '\n', tsv->len - tsv->at);
@@ -27,8 +27,8 @@ int fgt_tsv_next(fgt_tsv *tsv, fgio_why *why) {
         const unsigned char *tab = i == width ? NULL : memchr(begin + i, '\t', width - i);
         size_t len = tab == NULL ? width - i : (size_t)(tab - begin) - i;
         if (tsv->columns == FGT_TSV_COLUMNS)
-            return fgio_because(why, "row %zu, byte %zu: expected at most %d columns", tsv->row, tsv->from + i,
-                                FGT_TSV_COLUMNS);
+            return fgio_fail(why, "row %zu, byte %zu: expected at most %d columns", tsv->row, tsv->from + i,
+                             FGT_TSV_COLUMNS);
         tsv->fields[tsv->columns++] = (fgt_tsv_field){begin + i, len};
         i += len + 1;
     }

@@ -28,7 +28,7 @@ typedef struct fgt_tsv {
 void fgt_tsv_open(fgt_tsv *tsv, const unsigned char *text, size_t len);
 
 /** Reads the next row. Returns 1, 0 at the end, or -1 and why. */
-int fgt_tsv_next(fgt_tsv *tsv, fgio_why *why);
+int fgt_tsv_next(fgt_tsv *tsv, fgio_reason *why);
 
 /** The column of the current row whose field is this name, ignoring case; -1 if there is none. */
 int fgt_tsv_column(const fgt_tsv *tsv, const char *name);

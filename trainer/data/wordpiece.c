@@ -41,38 +41,38 @@ static int add_piece(fgt_wordpiece *pieces, const unsigned char *line, size_t le
                               len - 2 * (size_t)is_continuation, id);
 }
 
-static int find_specials(fgt_wordpiece *pieces, fgio_why *why) {
+static int find_specials(fgt_wordpiece *pieces, fgio_reason *why) {
     fgt_wordpiece_special *s = &pieces->special;
     const char *const names[] = {"[UNK]", "[CLS]", "[SEP]", "[MASK]"};
     uint32_t *const to[] = {&s->unknown, &s->first, &s->separator, &s->mask};
     for (int i = 0; i < 4; i++) {
         *to[i] = fgt_string_map_get(&pieces->starts, (const unsigned char *)names[i], strlen(names[i]));
         if (*to[i] == FGT_STRING_NONE)
-            return fgio_because(why, "line %u: the end; expected a line '%s'", pieces->vocab + 1, names[i]);
+            return fgio_fail(why, "line %u: the end; expected a line '%s'", pieces->vocab + 1, names[i]);
     }
     return 0;
 }
 
-static int load_pieces(fgt_wordpiece *pieces, const unsigned char *text, size_t len, fgio_why *why) {
+static int load_pieces(fgt_wordpiece *pieces, const unsigned char *text, size_t len, fgio_reason *why) {
     for (size_t at = 0, end; at < len; at = end + 1) {
         const unsigned char *found = memchr(text + at, '\n', len - at);
         end = found == NULL ? len : (size_t)(found - text);
         size_t width = end - at;
         width -= width > 0 && text[end - 1] == '\r';
         if (width == 0 || pieces->vocab == VOCAB_MAX)
-            return fgio_because(why, "line %u, byte %zu: expected a token, one of at most %d", pieces->vocab + 1, at,
-                                VOCAB_MAX);
+            return fgio_fail(why, "line %u, byte %zu: expected a token, one of at most %d", pieces->vocab + 1, at,
+                             VOCAB_MAX);
         if (add_piece(pieces, text + at, width, pieces->vocab++) != 0)
-            return fgio_because(why, "not enough memory");
+            return fgio_fail(why, "not enough memory");
     }
     return find_specials(pieces, why);
 }
 
 /* Of a duplicate line the last one is used, and the first has no text. */
-static int index_pieces(fgt_wordpiece *pieces, fgio_why *why) {
+static int index_pieces(fgt_wordpiece *pieces, fgio_reason *why) {
     pieces->by_id = malloc(pieces->vocab * sizeof *pieces->by_id);
     if (pieces->by_id == NULL)
-        return fgio_because(why, "not enough memory");
+        return fgio_fail(why, "not enough memory");
     for (uint32_t id = 0; id < pieces->vocab; id++)
         pieces->by_id[id] = FGT_STRING_NONE;
     for (uint32_t i = 0; i < pieces->starts.count; i++)
@@ -94,10 +94,10 @@ const unsigned char *fgt_wordpiece_piece(const fgt_wordpiece *pieces, uint32_t i
     return map->pool + word->at;
 }
 
-int fgt_wordpiece_create(const unsigned char *text, size_t len, fgt_wordpiece **out, fgio_why *why) {
+int fgt_wordpiece_create(const unsigned char *text, size_t len, fgt_wordpiece **out, fgio_reason *why) {
     fgt_wordpiece *pieces = calloc(1, sizeof *pieces);
     if (pieces == NULL)
-        return fgio_because(why, "not enough memory");
+        return fgio_fail(why, "not enough memory");
     int status = load_pieces(pieces, text, len, why);
     if (status == 0)
         status = index_pieces(pieces, why);
@@ -110,7 +110,7 @@ int fgt_wordpiece_create(const unsigned char *text, size_t len, fgt_wordpiece **
 
 int fgt_wordpiece_open(const char *path, fgt_wordpiece **pieces) {
     fgio_bytes bytes;
-    fgio_why why;
+    fgio_reason why;
     if (fgio_unpack_file(path, file_max, &bytes) != FGIO_EXIT_OK)
         return FGIO_EXIT_FAIL;
     int bad = fgt_wordpiece_create(bytes.data, bytes.len, pieces, &why);

@@ -9,7 +9,7 @@ typedef struct fgt_wordpiece fgt_wordpiece;
 
 /** Reads a vocabulary: one token per line, ids from 0; [UNK], [CLS], [SEP] and [MASK] are required. Returns 0, or -1
  * and why. */
-int fgt_wordpiece_create(const unsigned char *text, size_t len, fgt_wordpiece **pieces, fgio_why *why);
+int fgt_wordpiece_create(const unsigned char *text, size_t len, fgt_wordpiece **pieces, fgio_reason *why);
 void fgt_wordpiece_destroy(fgt_wordpiece *pieces);
 
 /** Reads the vocabulary from a file, compressed or not. Returns an exit status, after an error message. */

@@ -156,7 +156,7 @@ static int plan_measured(fgt_buckets *b) {
         at += some;
     }
     b->measured_vector =
-        b->options.measured ? fgt_hold(FGT_USE_GRADIENTS, (size_t)b->options.measured * sizeof(float)) : NULL;
+        b->options.measured ? fgt_counted_alloc(FGT_USE_GRADIENTS, (size_t)b->options.measured * sizeof(float)) : NULL;
     return b->options.measured && !b->measured_vector ? -1 : 0;
 }
 
@@ -171,7 +171,7 @@ static int alloc_full_gradient(fgt_buckets *b) {
         b->bucket[i].full_offset = floats;
         floats += (b->bucket[i].count + 15) / 16 * 16;
     }
-    b->full_gradient = fgt_hold(FGT_USE_GRADIENTS, (size_t)floats * sizeof(float));
+    b->full_gradient = fgt_counted_alloc(FGT_USE_GRADIENTS, (size_t)floats * sizeof(float));
     return b->full_gradient ? 0 : -1;
 }
 
@@ -185,7 +185,7 @@ int fgt_buckets_alloc(fgt_buckets *b) {
     size_t each = (size_t)(b->max_count + 15) / 16 * 16;
     if (slots > FGT_SLOTS_MAX)
         return -1;
-    b->memory = fgt_hold(FGT_USE_GRADIENTS, slots * each * sizeof(float));
+    b->memory = fgt_counted_alloc(FGT_USE_GRADIENTS, slots * each * sizeof(float));
     for (b->slots = 0; b->memory && b->slots < slots; b->slots++)
         b->free_slots[b->free_count++] = b->memory + b->slots * each;
     return b->memory ? 0 : -1;

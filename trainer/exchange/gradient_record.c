@@ -86,7 +86,7 @@ void fgt_record_add(fgt_record *r, uint64_t step, uint64_t begin, uint64_t count
 }
 
 /* The items of the header, in the order of the data. Returns how many, or -1 without memory. */
-static long list_items(const fgt_record *r, fgio_item *items) {
+static long list_items(const fgt_record *r, fgio_tensor *items) {
     long count = 0;
     for (size_t i = 0; i < r->count * (size_t)r->steps; i++) {
         const fgt_param *p = r->param[i % r->count];
@@ -94,8 +94,8 @@ static long list_items(const fgt_record *r, fgio_item *items) {
         if (!r->grad[i])
             continue;
         snprintf(name, sizeof name, "%llu/%s", (unsigned long long)(r->first + i / r->count), p->tensor.name);
-        fgio_item *item = &items[count++];
-        *item = (fgio_item){.name = strdup(name), .dtype = FGIO_F32, .ndim = p->tensor.ndim, .count = elements_of(p)};
+        fgio_tensor *item = &items[count++];
+        *item = (fgio_tensor){.name = strdup(name), .dtype = FGIO_F32, .ndim = p->tensor.ndim, .count = elements_of(p)};
         memcpy(item->shape, p->tensor.shape, sizeof item->shape);
         if (!item->name)
             return -1;
@@ -124,9 +124,9 @@ int fgt_record_write(const fgt_record *r, const char *path, json_t *metadata) {
         return FGIO_EXIT_OK;
     }
     size_t most = r->count * (size_t)r->steps;
-    fgio_item *items = calloc(most, sizeof *items);
+    fgio_tensor *items = calloc(most, sizeof *items);
     fgio_bytes header = {NULL, 0};
-    fgio_why why = {0};
+    fgio_reason why = {0};
     long count = items && !r->out_of_memory ? list_items(r, items) : -1;
     int code = FGIO_EXIT_OK;
     if (count < 0)

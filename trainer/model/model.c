@@ -82,7 +82,7 @@ static int unknown_model(const char *name) {
     char safe[64];
     fgio_printable(name, safe, sizeof safe);
     fgio_usage_error("unknown model '%s'", safe);
-    fgio_hint_words(name, names);
+    fgio_hint_choices(name, names);
     return FGIO_EXIT_USAGE;
 }
 
@@ -129,7 +129,7 @@ static int parse_option(const char *key, const char *value, fgt_model *model) {
             return parse_count(&count_options[i], value, model);
     if (strcmp(key, "dropout") == 0)
         return parse_rate(key, value, &model->dropout);
-    const char *near = fgio_nearest(key, keys);
+    const char *near = fgio_nearest_word(key, keys);
     return near ? fgio_usage_error("%s has no option '%s'; did you mean '%s'?", model->name, key, near)
                 : fgio_usage_error("%s has no option '%s'; it has layers, width, heads, length, dropout, vocab",
                                    model->name, key);
@@ -197,7 +197,7 @@ static int check_data(const fgt_model *model, const fgt_data_info *info) {
     return FGIO_EXIT_OK;
 }
 
-int fgt_model_build_nodes(const fgt_model *model, const fgt_data_info *info, const fgt_build *options,
+int fgt_model_build_nodes(const fgt_model *model, const fgt_data_info *info, const fgt_build_options *options,
                           fgt_graph **graph) {
     const model_row *r = find_model(model->name);
     int status = r ? check_data(model, info) : unknown_model(model->name);
@@ -215,7 +215,8 @@ int fgt_model_build_nodes(const fgt_model *model, const fgt_data_info *info, con
     return status;
 }
 
-int fgt_model_build_as(const fgt_model *model, const fgt_data_info *info, const fgt_build *options, fgt_graph **graph) {
+int fgt_model_build_with(const fgt_model *model, const fgt_data_info *info, const fgt_build_options *options,
+                         fgt_graph **graph) {
     fgt_graph *g = NULL;
     int status = fgt_model_build_nodes(model, info, options, &g);
     if (status == FGIO_EXIT_OK)
@@ -228,11 +229,11 @@ int fgt_model_build_as(const fgt_model *model, const fgt_data_info *info, const 
 }
 
 int fgt_model_build(const fgt_model *model, const fgt_data_info *info, uint32_t batch, int threads, fgt_graph **graph) {
-    return fgt_model_build_as(model, info, &(fgt_build){batch, threads, FGT_KEEP_ALL}, graph);
+    return fgt_model_build_with(model, info, &(fgt_build_options){batch, threads, FGT_KEEP_ALL}, graph);
 }
 
 /* Operations allocate their own memory, which is counted, when the nodes are added. */
-int fgt_model_measure(const fgt_model *model, const fgt_data_info *info, const fgt_build *options,
+int fgt_model_measure(const fgt_model *model, const fgt_data_info *info, const fgt_build_options *options,
                       fgt_model_size *size) {
     uint64_t weights = fgt_counted_bytes(FGT_USE_WEIGHTS), activations = fgt_counted_bytes(FGT_USE_ACTIVATIONS);
     fgt_graph *g = NULL;

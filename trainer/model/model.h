@@ -39,17 +39,18 @@ int fgt_model_parse(const char *text, fgt_model *model);
 int fgt_model_build(const fgt_model *model, const fgt_data_info *info, uint32_t batch, int threads, fgt_graph **graph);
 
 /** How a graph is to be built. */
-typedef struct fgt_build {
+typedef struct fgt_build_options {
     uint32_t batch; /* at most */
     int threads;
     fgt_keep keep;
-} fgt_build;
+} fgt_build_options;
 
 /** The same, with all options. */
-int fgt_model_build_as(const fgt_model *model, const fgt_data_info *info, const fgt_build *options, fgt_graph **graph);
+int fgt_model_build_with(const fgt_model *model, const fgt_data_info *info, const fgt_build_options *options,
+                         fgt_graph **graph);
 
 /** The nodes alone, not finished: without memory for weights and values. */
-int fgt_model_build_nodes(const fgt_model *model, const fgt_data_info *info, const fgt_build *options,
+int fgt_model_build_nodes(const fgt_model *model, const fgt_data_info *info, const fgt_build_options *options,
                           fgt_graph **graph);
 
 /** Memory of a graph. */
@@ -62,7 +63,7 @@ typedef struct fgt_model_size {
 } fgt_model_size;
 
 /** The memory that a graph would need, without building it. Returns an exit status, after an error message. */
-int fgt_model_measure(const fgt_model *model, const fgt_data_info *info, const fgt_build *options,
+int fgt_model_measure(const fgt_model *model, const fgt_data_info *info, const fgt_build_options *options,
                       fgt_model_size *size);
 
 #endif

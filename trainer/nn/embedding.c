@@ -151,10 +151,10 @@ fgt_value *fgt_op_embedding(fgt_graph *g, const char *name_token, const char *na
     if (g->build_failed)
         return node->out;
     e->shape = shape;
-    e->token_begin = fgt_hold(FGT_USE_ACTIVATIONS, ((size_t)shape.vocab + 1) * sizeof *e->token_begin);
+    e->token_begin = fgt_counted_alloc(FGT_USE_ACTIVATIONS, ((size_t)shape.vocab + 1) * sizeof *e->token_begin);
     size_t tokens = (size_t)g->batch_max * shape.length;
     if (tokens <= INT32_MAX) /* rows of a batch are 32-bit, here and in BLAS */
-        e->rows_by_token = fgt_hold(FGT_USE_ACTIVATIONS, tokens * sizeof *e->rows_by_token);
+        e->rows_by_token = fgt_counted_alloc(FGT_USE_ACTIVATIONS, tokens * sizeof *e->rows_by_token);
     g->build_failed |= !e->token_begin || !e->rows_by_token;
     node->param[TOKEN] = add_table(g, name_token, shape.vocab, &shape);
     node->param[POSITION] = add_table(g, name_position, shape.positions, &shape);
@@ -237,7 +237,7 @@ fgt_value *fgt_op_tied_linear(fgt_graph *g, const char *bias_name, fgt_value *x,
     fgt_value_keep_grad(node->out);
     if (bias_name) {
         node->param[0] = fgt_param_add(g, bias_name, FRUG_ROLE_BIAS, 1, &vocab, FGT_INIT_ZERO, 0.0f);
-        t->bias_grad = fgt_hold(FGT_USE_ACTIVATIONS, vocab * sizeof *t->bias_grad);
+        t->bias_grad = fgt_counted_alloc(FGT_USE_ACTIVATIONS, vocab * sizeof *t->bias_grad);
         g->build_failed |= !t->bias_grad;
     }
     return node->out;

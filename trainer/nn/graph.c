@@ -198,7 +198,7 @@ fgt_buffer *fgt_buffer_add(fgt_graph *g, const char *name, size_t count, float v
     fgt_buffer *b = calloc(1, sizeof *b);
     if (b) {
         b->name = strdup(name);
-        b->data = fgt_hold(FGT_USE_WEIGHTS, count * sizeof *b->data);
+        b->data = fgt_counted_alloc(FGT_USE_WEIGHTS, count * sizeof *b->data);
     }
     if (!b || !b->name || !b->data) {
         static fgt_buffer placeholder;

@@ -163,9 +163,9 @@ fgt_value *fgt_op_layer_norm(fgt_graph *g, const char *name, fgt_value *x, float
     const size_t rows = g->batch_max * (x->sample_size / width);
     own->width = width;
     own->epsilon = epsilon;
-    own->mean = fgt_hold(FGT_USE_ACTIVATIONS, rows * sizeof(float));
-    own->scale = fgt_hold(FGT_USE_ACTIVATIONS, rows * sizeof(float));
-    own->sums = fgt_hold(FGT_USE_ACTIVATIONS, PARTIAL_SUMS * 2 * width * sizeof(float));
+    own->mean = fgt_counted_alloc(FGT_USE_ACTIVATIONS, rows * sizeof(float));
+    own->scale = fgt_counted_alloc(FGT_USE_ACTIVATIONS, rows * sizeof(float));
+    own->sums = fgt_counted_alloc(FGT_USE_ACTIVATIONS, PARTIAL_SUMS * 2 * width * sizeof(float));
     g->build_failed |= !own->mean || !own->scale || !own->sums;
     char full[128];
     snprintf(full, sizeof full, "%s.weight", name);

@@ -150,9 +150,9 @@ static int allocate_memory(plan *p) {
     assign_addresses(p);
     if (p->too_large)
         return too_large(g);
-    g->weights = fgt_hold(FGT_USE_WEIGHTS, (size_t)g->elements * sizeof(float));
-    float *memory = fgt_hold(FGT_USE_ACTIVATIONS, (p->data + p->peak) * sizeof(float));
-    g->work = fgt_hold(FGT_USE_ACTIVATIONS, work_floats(g) * sizeof(float));
+    g->weights = fgt_counted_alloc(FGT_USE_WEIGHTS, (size_t)g->elements * sizeof(float));
+    float *memory = fgt_counted_alloc(FGT_USE_ACTIVATIONS, (p->data + p->peak) * sizeof(float));
+    g->work = fgt_counted_alloc(FGT_USE_ACTIVATIONS, work_floats(g) * sizeof(float));
     if (!g->weights || !memory || !g->work) {
         fgt_counted_free(memory);
         return fgio_error("not enough memory for the model with batches of %u", g->batch_max);

@@ -16,7 +16,7 @@
 #define CHUNK 4096u /* floats of one message */
 
 fgt_split fgt_worker_eval_split(const fgt_worker *w, bool at_end) {
-    const uint64_t *count = fgt_data_about(w->run->data)->count;
+    const uint64_t *count = fgt_data_get_info(w->run->data)->count;
     if (w->run->job->hold_out)
         return FGT_VALID;
     if (at_end && !w->run->job->judge_valid)
@@ -95,25 +95,25 @@ typedef struct worker_score {
 
 static int score_batches(fgt_worker *w, fgt_split split, fgt_score *sum) {
     int status = FGIO_EXIT_OK;
-    uint64_t count = fgt_data_about(w->run->data)->count[split], most = w->run->job->eval_batches;
+    uint64_t count = fgt_data_get_info(w->run->data)->count[split], most = w->run->job->eval_batches;
     uint32_t n = w->run->batch;
     uint64_t batches = (count + n - 1) / n, every = (uint64_t)w->size;
     if (most && batches > most * every)
         batches = most * every;
-    fgio_meter *meter =
-        w->rank == 0 ? fgio_meter_begin(batches, "evaluating on the %s split", fgt_split_names[split]) : NULL;
+    fgio_progress *meter =
+        w->rank == 0 ? fgio_progress_begin(batches, "evaluating on the %s split", fgt_split_names[split]) : NULL;
     for (uint64_t i = (uint64_t)w->rank; i < batches && status == FGIO_EXIT_OK; i += every) {
-        fgio_meter_at(meter, i);
+        fgio_progress_update(meter, i);
         uint32_t samples = count - i * n < n ? (uint32_t)(count - i * n) : n;
         status = fgt_data_batch(w->run->data, split, 0, i * n, samples, &w->batch);
         for (uint32_t at = 0; at < samples && status == FGIO_EXIT_OK; at += w->graph->batch_max) {
             uint32_t some = samples - at < w->graph->batch_max ? samples - at : w->graph->batch_max;
-            fgt_batch part = fgt_batch_part(fgt_data_about(w->run->data), &w->batch, at, some);
+            fgt_batch part = fgt_batch_part(fgt_data_get_info(w->run->data), &w->batch, at, some);
             fgt_graph_forward(w->graph, &part, false);
             fgt_score_add(sum, &w->graph->score);
         }
     }
-    fgio_meter_end(meter);
+    fgio_progress_end(meter);
     return status;
 }
 
@@ -136,23 +136,23 @@ static double matthews(const fgt_score *s) {
     return spread > 0 ? (n * both - predicted * actual) / spread : 0;
 }
 
-static fgt_quality make_result(const fgt_worker *w, fgt_split split, const fgt_score *s) {
-    const fgt_data_info *info = fgt_data_about(w->run->data);
+static fgt_eval_result make_result(const fgt_worker *w, fgt_split split, const fgt_score *s) {
+    const fgt_data_info *info = fgt_data_get_info(w->run->data);
     bool tokens = info->task == FGT_TASK_LANGUAGE || info->task == FGT_TASK_MASKED;
     bool numbers = info->task == FGT_TASK_SENTENCES && info->classes == 1;
     double asked = s->count > 0 ? s->count : 1;
-    return (fgt_quality){.split = split,
-                         .step = w->step,
-                         .loss = s->loss / asked,
-                         .accuracy = numbers ? (double)NAN : s->correct / asked,
-                         .perplexity = tokens ? exp(s->loss / asked) : (double)NAN,
-                         .correlation = numbers ? correlation(s) : (double)NAN,
-                         .f1 = info->metric == FGT_METRIC_F1 ? f1(s) : (double)NAN,
-                         .matthews = info->metric == FGT_METRIC_MATTHEWS ? matthews(s) : (double)NAN,
-                         .asked = s->count};
+    return (fgt_eval_result){.split = split,
+                             .step = w->step,
+                             .loss = s->loss / asked,
+                             .accuracy = numbers ? (double)NAN : s->correct / asked,
+                             .perplexity = tokens ? exp(s->loss / asked) : (double)NAN,
+                             .correlation = numbers ? correlation(s) : (double)NAN,
+                             .f1 = info->metric == FGT_METRIC_F1 ? f1(s) : (double)NAN,
+                             .matthews = info->metric == FGT_METRIC_MATTHEWS ? matthews(s) : (double)NAN,
+                             .asked = s->count};
 }
 
-int fgt_worker_evaluate(fgt_worker *w, fgt_split split, fgt_quality *quality) {
+int fgt_worker_evaluate(fgt_worker *w, fgt_split split, fgt_eval_result *quality) {
     worker_score mine = {0}, *all = calloc((size_t)w->size, sizeof *all);
     fgt_score sum = {0};
     float *own = NULL;

@@ -21,7 +21,7 @@
 
 /* ---- kinds ---- */
 
-const char *fgt_tune_kind_at(size_t i) {
+const char *fgt_finetune_kind_at(size_t i) {
     const frug_optimizer_kind *kind;
     if (i == 0)
         return FULL;
@@ -49,7 +49,7 @@ static uint64_t default_number(const char *name, const char *option) {
     return text ? strtoull(text, NULL, 10) : 0;
 }
 
-static bool is_kind(const fgt_tune *options, const char *kind) {
+static bool is_kind(const fgt_finetune_options *options, const char *kind) {
     return strcmp(options->kind, kind) == 0;
 }
 
@@ -59,7 +59,7 @@ static uint64_t elements_of(const fgt_param *p) {
     return (uint64_t)p->rows * p->cols;
 }
 
-static bool is_head(const fgt_tune *options, fgt_task task, const fgt_param *p) {
+static bool is_head(const fgt_finetune_options *options, fgt_task task, const fgt_param *p) {
     bool is_classifier = task == FGT_TASK_SENTENCES || task == FGT_TASK_IMAGES;
     if (strcmp(options->head, "none") == 0)
         return false;
@@ -70,8 +70,8 @@ static bool is_head(const fgt_tune *options, fgt_task task, const fgt_param *p) 
 
 /* Marks head and frozen parameters. The head comes first: a pattern of targets that also matches the head leaves it to
  * AdamW. */
-static void mark_params(const fgt_tune *options, fgt_task task, const frug_optimizer *probe, fgt_graph *graph,
-                        fgt_tuning *result) {
+static void mark_params(const fgt_finetune_options *options, fgt_task task, const frug_optimizer *probe,
+                        fgt_graph *graph, fgt_finetune_result *result) {
     size_t number = 0;
     for (fgt_param *p = graph->params; p; p = p->next, number++) {
         bool target = !frug_optimizer_cuts(probe, number);
@@ -88,7 +88,8 @@ static void mark_params(const fgt_tune *options, fgt_task task, const frug_optim
     }
 }
 
-static int find_trainable(const fgt_tune *options, fgt_task task, fgt_graph *graph, fgt_tuning *result) {
+static int find_trainable(const fgt_finetune_options *options, fgt_task task, fgt_graph *graph,
+                          fgt_finetune_result *result) {
     char text[FGT_FINETUNE_TEXT];
     frug_layout *layout = NULL;
     frug_optimizer *probe = NULL;
@@ -132,7 +133,7 @@ static uint64_t min_side(const fgt_graph *graph) {
 }
 
 /* States of all targets for one entry each, or for a rank of 1. */
-static uint64_t states_per_entry(const fgt_tune *options, const fgt_graph *graph, uint64_t kappa) {
+static uint64_t states_per_entry(const fgt_finetune_options *options, const fgt_graph *graph, uint64_t kappa) {
     uint64_t sum = 0;
     for (const fgt_param *p = graph->params; p; p = p->next)
         if (!p->frozen && !p->head)
@@ -145,7 +146,7 @@ static uint64_t states_per_entry(const fgt_tune *options, const fgt_graph *graph
 
 /* Chunks have equal numbers of entries. Of the numbers of chunks from three quarters of the default on, selects the one
  * that leaves the fewest entries unused. */
-static state_numbers distribute_entries(const fgt_tune *options, uint64_t s) {
+static state_numbers distribute_entries(const fgt_finetune_options *options, uint64_t s) {
     uint64_t most = default_number(options->kind, "c"), each = most ? default_number(options->kind, "s") / most : 1;
     state_numbers n = {.s = s};
     if (most == 0) /* sgc has no chunks */
@@ -158,7 +159,7 @@ static state_numbers distribute_entries(const fgt_tune *options, uint64_t s) {
     return n;
 }
 
-static int count_states(const fgt_tune *options, const fgt_graph *graph, state_numbers *n) {
+static int count_states(const fgt_finetune_options *options, const fgt_graph *graph, state_numbers *n) {
     uint64_t kappa = default_number(options->kind, "kappa"), rank = default_number(options->kind, "rank"),
              side = min_side(graph);
     kappa = kappa && options->kappa ? options->kappa : kappa;
@@ -209,7 +210,7 @@ static void put_count_option(text_writer *w, const char *name, uint64_t count) {
 
 /* Options that the command line has under another name are refused here: the plan above would not see them, and the
  * last one in the text would win. s follows from the number of states, where there is one. */
-static int check_options(const fgt_tune *options) {
+static int check_options(const fgt_finetune_options *options) {
     static const char *const reserved[][2] = {
         {"targets", "--targets"}, {"others", "--head"}, {"kappa", "--kappa"},     {"c", "--chunks"}, {"rank", "--rank"},
         {"refresh", "--refresh"}, {"scale", "--scale"}, {"threads", "--threads"}, {"s", "--states"}};
@@ -223,8 +224,8 @@ static int check_options(const fgt_tune *options) {
     return FGIO_EXIT_OK;
 }
 
-static int write_optimizer_text(const fgt_tune *options, const state_numbers *n, uint32_t threads, bool head,
-                                char text[FGT_FINETUNE_TEXT]) {
+static int write_optimizer_text(const fgt_finetune_options *options, const state_numbers *n, uint32_t threads,
+                                bool head, char text[FGT_FINETUNE_TEXT]) {
     bool full = is_kind(options, FULL);
     char scale[32];
     text_writer w = {text, (size_t)snprintf(text, FGT_FINETUNE_TEXT, "%s", full ? "adamw:decay=0" : options->kind)};
@@ -247,10 +248,10 @@ static int write_optimizer_text(const fgt_tune *options, const state_numbers *n,
     return w.used < FGT_FINETUNE_TEXT ? FGIO_EXIT_OK : fgio_usage_error("--optimizer-options: too long");
 }
 
-int fgt_finetune_plan(const fgt_tune *options, fgt_task task, uint32_t threads, fgt_graph *graph,
-                      char text[FGT_FINETUNE_TEXT], fgt_tuning *result) {
+int fgt_finetune_plan(const fgt_finetune_options *options, fgt_task task, uint32_t threads, fgt_graph *graph,
+                      char text[FGT_FINETUNE_TEXT], fgt_finetune_result *result) {
     state_numbers n = {0};
-    *result = (fgt_tuning){0};
+    *result = (fgt_finetune_result){0};
     int status = check_options(options);
     if (status == FGIO_EXIT_OK)
         status = find_trainable(options, task, graph, result);
@@ -296,7 +297,7 @@ int fgt_finetune_layout(const fgt_graph *graph, uint64_t measured, uint64_t *mea
 }
 
 /* A kind with a measurement matrix measures: both states of every target, as many numbers as it keeps. */
-uint64_t fgt_finetune_measured_each(const fgt_tune *options, const fgt_tuning *result) {
+uint64_t fgt_finetune_measured_each(const fgt_finetune_options *options, const fgt_finetune_result *result) {
     return default_of(options->kind, "matrix") ? result->states / result->targets : 0;
 }
 
@@ -313,7 +314,7 @@ static uint64_t add_text(uint64_t h, const char *text) {
     return (h ^ 0x100u) * 0x100000001b3u;
 }
 
-uint64_t fgt_finetune_hash(const fgt_tune *options) {
+uint64_t fgt_finetune_hash(const fgt_finetune_options *options) {
     uint64_t h = 0xcbf29ce484222325u, scale;
     const char *const texts[] = {options->kind, options->targets, options->head, options->options};
     memcpy(&scale, &options->scale, sizeof scale);

@@ -10,7 +10,7 @@
 #include "trainer/nn/graph.h"
 
 /** Options of fine-tuning. Texts are not owned. */
-typedef struct fgt_tune {
+typedef struct fgt_finetune_options {
     const char *kind;    /* "full": AdamW; or an optimizer of the library that has targets */
     const char *targets; /* as the library's option */
     const char *head;    /* "auto": the layers of a classifier above its encoder; "none"; or a pattern of names */
@@ -21,10 +21,10 @@ typedef struct fgt_tune {
     const char *record;                    /* file for gradients of the first steps; NULL: none */
     const char *record_tensor;             /* pattern of names; NULL: the first target */
     uint64_t record_steps;
-} fgt_tune;
+} fgt_finetune_options;
 
 /** Result of the plan, and the times of a run. */
-typedef struct fgt_tuning {
+typedef struct fgt_finetune_result {
     uint32_t targets, heads; /* tensors */
     uint64_t target_params, head_params;
     uint64_t states, head_states;
@@ -33,29 +33,29 @@ typedef struct fgt_tuning {
     /* of a step, means in milliseconds; overlapping work is counted in the phase where it happens */
     double ms_backward; /* without optimizer and exchange */
     double ms_project, ms_recover, ms_apply, ms_exchange, ms_other;
-} fgt_tuning;
+} fgt_finetune_result;
 
 #define FGT_FINETUNE_TEXT 512
 
 /** "full", or the i-th kind of the library's optimizers that has targets; NULL past the end. */
-const char *fgt_tune_kind_at(size_t i);
+const char *fgt_finetune_kind_at(size_t i);
 
 /** Selects targets and head, freezes the others, and writes the text of the optimizer. Returns an exit status, after an
  * error message. */
-int fgt_finetune_plan(const fgt_tune *options, fgt_task task, uint32_t threads, fgt_graph *graph,
-                      char text[FGT_FINETUNE_TEXT], fgt_tuning *result);
+int fgt_finetune_plan(const fgt_finetune_options *options, fgt_task task, uint32_t threads, fgt_graph *graph,
+                      char text[FGT_FINETUNE_TEXT], fgt_finetune_result *result);
 
 /** The trainable tensors as a layout; those of the head as vectors, so that they are no targets. `measured` > 0 adds a
  * vector of so many numbers at the end, at offset *measured_at. Returns an exit status. */
 int fgt_finetune_layout(const fgt_graph *graph, uint64_t measured, uint64_t *measured_at, frug_layout **layout);
 
 /** Number of measurements that a target sends at most steps instead of a longer gradient; 0: the kind has none. */
-uint64_t fgt_finetune_measured_each(const fgt_tune *options, const fgt_tuning *result);
+uint64_t fgt_finetune_measured_each(const fgt_finetune_options *options, const fgt_finetune_result *result);
 
 /** The same of all targets together. */
 uint64_t fgt_finetune_measured(const fgt_graph *graph, uint64_t each);
 
 /** A hash of all options. */
-uint64_t fgt_finetune_hash(const fgt_tune *options);
+uint64_t fgt_finetune_hash(const fgt_finetune_options *options);
 
 #endif

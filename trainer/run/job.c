@@ -37,27 +37,27 @@ static int check_gossip(const fgt_run *run) {
 static int open_data(fgt_run *run) {
     const fgt_job *job = run->job;
     const fgt_model *m = &run->model;
-    fgt_data_want want = {.task = m->task,
-                          .path = job->data,
-                          .tokens = job->tokens,
-                          .subset = job->subset,
-                          .length = m->length,
-                          .channels = m->channels,
-                          .height = m->height,
-                          .width = m->width,
-                          .classes = m->classes,
-                          .vocab = m->vocab,
-                          .samples = job->samples,
-                          .hold_out = job->hold_out,
-                          .augment =
-                              run->quality ? FGT_AUGMENT_NONE : job->augment, /* no augmentation in an evaluation */
-                          .seed = job->seed};
+    fgt_data_options want = {.task = m->task,
+                             .path = job->data,
+                             .tokens = job->tokens,
+                             .subset = job->subset,
+                             .length = m->length,
+                             .channels = m->channels,
+                             .height = m->height,
+                             .width = m->width,
+                             .classes = m->classes,
+                             .vocab = m->vocab,
+                             .samples = job->samples,
+                             .hold_out = job->hold_out,
+                             .augment =
+                                 run->quality ? FGT_AUGMENT_NONE : job->augment, /* no augmentation in an evaluation */
+                             .seed = job->seed};
     return fgt_data_open(&want, &run->data);
 }
 
 static int open_run(fgt_run *run) {
     const fgt_job *job = run->job;
-    int status = fgt_blas_begin((uint64_t)job->threads * (fgt_team_joined() ? 1 : job->workers));
+    int status = fgt_blas_init((uint64_t)job->threads * (fgt_group_is_joined() ? 1 : job->workers));
     if (status == FGIO_EXIT_OK)
         status = fgt_model_parse(job->model, &run->model);
     if (status != FGIO_EXIT_OK)
@@ -72,11 +72,11 @@ static int open_run(fgt_run *run) {
         status = check_gossip(run);
     if (status == FGIO_EXIT_OK)
         status = open_data(run);
-    if (status == FGIO_EXIT_OK && fgt_data_about(run->data)->count[FGT_TRAIN] == 0 && !run->quality)
+    if (status == FGIO_EXIT_OK && fgt_data_get_info(run->data)->count[FGT_TRAIN] == 0 && !run->quality)
         status = fgio_error("%s: no training samples", job->data);
-    if (status == FGIO_EXIT_OK && job->judge_valid && fgt_data_about(run->data)->count[FGT_VALID] == 0)
+    if (status == FGIO_EXIT_OK && job->judge_valid && fgt_data_get_info(run->data)->count[FGT_VALID] == 0)
         status = fgio_error("%s: has no validation split to evaluate on; --hold-out COUNT makes one", job->data);
-    if (status == FGIO_EXIT_OK && job->judge_test && fgt_data_about(run->data)->count[FGT_TEST] == 0)
+    if (status == FGIO_EXIT_OK && job->judge_test && fgt_data_get_info(run->data)->count[FGT_TEST] == 0)
         status = fgio_error("%s: has no test split to evaluate on", job->data);
     return status;
 }
@@ -111,7 +111,7 @@ static void report_times(const fgt_worker *w, fgt_report *r) {
 static void report_tuning(const fgt_worker *w, fgt_report *r) {
     double ms = 1000 / (w->steps_here ? (double)w->steps_here : 1);
     frug_optimizer_times times = {.struct_size = sizeof times};
-    fgt_tuning *t = &r->tuning;
+    fgt_finetune_result *t = &r->tuning;
     *t = w->tuning;
     frug_optimizer_time(w->optimizer, &times);
     t->ms_backward = r->ms_backward - ms * fgt_buckets_inline_seconds(w->buckets);
@@ -125,7 +125,7 @@ static void report_tuning(const fgt_worker *w, fgt_report *r) {
 }
 
 static void report_memory(fgt_report *r) {
-    uint64_t library = 0, here = fgt_team_joined() ? 1 : r->workers;
+    uint64_t library = 0, here = fgt_group_is_joined() ? 1 : r->workers;
     struct rusage usage;
     frug_memory(NULL, &library);
     r->weight_bytes = fgt_counted_peak(FGT_USE_WEIGHTS) / here;
@@ -165,7 +165,7 @@ static uint64_t count_params_sent_whole(const fgt_worker *w) {
 
 /* The part of the report that is known before the first step. */
 static void report_settings(const fgt_worker *w, fgt_report *r) {
-    const fgt_data_info *info = fgt_data_about(w->run->data);
+    const fgt_data_info *info = fgt_data_get_info(w->run->data);
     report_size(w, r);
     r->params_whole = count_params_sent_whole(w);
     r->rate = w->run->base_rate;
@@ -178,7 +178,7 @@ static void report_settings(const fgt_worker *w, fgt_report *r) {
              : w->gossip ? "gossip"
                          : "none");
     snprintf(r->optimizer, sizeof r->optimizer, "%s", frug_optimizer_text(w->optimizer));
-    r->augment = fgt_data_about(w->run->data)->augment;
+    r->augment = fgt_data_get_info(w->run->data)->augment;
     r->tuning = w->tuning;
 }
 
@@ -199,9 +199,9 @@ static void report_end(const fgt_worker *w, fgt_report *r) {
 /* ---- the workers ---- */
 
 static int open_worker(fgt_worker *w, fgt_run *run, frug_comm *comm, bool training) {
-    fgio_meter *meter = frug_comm_rank(comm) == 0 ? fgio_meter_begin(0, "preparing %s", run->job->model) : NULL;
+    fgio_progress *meter = frug_comm_rank(comm) == 0 ? fgio_progress_begin(0, "preparing %s", run->job->model) : NULL;
     int status = fgt_worker_open(w, run, comm, training);
-    fgio_meter_end(meter);
+    fgio_progress_end(meter);
     return status;
 }
 
@@ -226,7 +226,7 @@ static int train_worker(frug_comm *comm, void *shared) {
 }
 
 static int empty_split(const fgt_run *run, fgt_split split) {
-    const uint64_t *count = fgt_data_about(run->data)->count;
+    const uint64_t *count = fgt_data_get_info(run->data)->count;
     return fgio_error("%s: the %s split is empty; there are %llu samples in train, %llu in valid and %llu in test",
                       run->job->data, fgt_split_names[split], (unsigned long long)count[FGT_TRAIN],
                       (unsigned long long)count[FGT_VALID], (unsigned long long)count[FGT_TEST]);
@@ -235,12 +235,12 @@ static int empty_split(const fgt_run *run, fgt_split split) {
 static int evaluate_worker(frug_comm *comm, void *shared) {
     fgt_run *run = shared;
     fgt_worker w;
-    fgt_quality quality;
+    fgt_eval_result quality;
     int status = open_worker(&w, run, comm, false);
     if (status == FGIO_EXIT_OK && run->job->resume)
         status = fgt_worker_collective(&w, fgt_worker_load_weights);
     fgt_split split = run->split == FGT_SPLITS ? fgt_worker_eval_split(&w, true) : run->split;
-    if (status == FGIO_EXIT_OK && fgt_data_about(run->data)->count[split] == 0)
+    if (status == FGIO_EXIT_OK && fgt_data_get_info(run->data)->count[split] == 0)
         status = w.rank == 0 ? empty_split(run, split) : FGIO_EXIT_FAIL;
     double start = frugi_clock();
     if (status == FGIO_EXIT_OK)
@@ -257,35 +257,35 @@ static int evaluate_worker(frug_comm *comm, void *shared) {
 
 static int fit_memory(fgt_run *run) {
     fgt_memory_recall_accumulate(run);
-    fgio_say_hold();
+    fgio_errors_defer();
     int status = fgt_group_agree_joined(fgt_memory_choose_accumulate(run));
     if (status != FGIO_EXIT_OK)
         return status;
-    fgio_say_hold();
+    fgio_errors_defer();
     return fgt_group_agree_joined(fgt_memory_agree_accumulate(run));
 }
 
 static int run_job(fgt_run *run, fgt_group_fn *work) {
     *run->report = (fgt_report){.quality.loss = (double)NAN, .before.loss = (double)NAN};
     fgt_group_set_timeout(run->job->timeout > 0 ? run->job->timeout : FGT_GROUP_TIMEOUT);
-    fgio_say_hold();
+    fgio_errors_defer();
     int status = fgt_group_agree_joined(open_run(run));
     if (status == FGIO_EXIT_OK)
         status = fit_memory(run);
     if (status == FGIO_EXIT_OK)
-        status = fgt_team_run((int)run->job->workers, work, run);
+        status = fgt_group_run((int)run->job->workers, work, run);
     fgt_data_close(run->data);
     return status;
 }
 
-int fgt_job_train(const fgt_job *job, const fgt_watch *callbacks, fgt_report *report) {
+int fgt_job_train(const fgt_job *job, const fgt_job_callbacks *callbacks, fgt_report *report) {
     fgt_run run = {.job = job, .callbacks = callbacks, .report = report};
     int status = run_job(&run, train_worker);
     fgt_worker_clear_interrupt();
     return status;
 }
 
-int fgt_job_eval(const fgt_job *job, fgt_split split, fgt_quality *quality, fgt_report *report) {
+int fgt_job_eval(const fgt_job *job, fgt_split split, fgt_eval_result *quality, fgt_report *report) {
     fgt_run run = {.job = job, .report = report, .split = split, .quality = quality};
     return run_job(&run, evaluate_worker);
 }

@@ -53,7 +53,7 @@ typedef struct fgt_job {
     bool recompute;        /* keep few activations: backward recomputes each block */
     uint64_t memory_bytes; /* for all workers of this machine; 0: the free memory */
     /* Fine-tuning; NULL: all parameters are trained. It replaces `optimizer`, and `method` is dense. */
-    const fgt_tune *tune;
+    const fgt_finetune_options *tune;
 } fgt_job;
 
 /** Progress after a step. */
@@ -74,7 +74,7 @@ typedef struct fgt_progress {
 } fgt_progress;
 
 /** Result of an evaluation on a split. */
-typedef struct fgt_quality {
+typedef struct fgt_eval_result {
     fgt_split split;
     uint64_t step;
     double loss;
@@ -83,7 +83,7 @@ typedef struct fgt_quality {
     double correlation;  /* numbers (Pearson); NAN otherwise */
     double f1, matthews; /* metrics of GLUE tasks; NAN otherwise */
     double asked;
-} fgt_quality;
+} fgt_eval_result;
 
 /** Origin of the number of micro-batches. */
 typedef enum fgt_accumulate_from {
@@ -95,10 +95,10 @@ typedef enum fgt_accumulate_from {
 
 /** Result of a run. */
 typedef struct fgt_report {
-    fgt_quality quality; /* after the last step; loss NAN when not evaluated */
-    fgt_quality before;  /* fine-tuning: before the first step; likewise */
-    fgt_tuning tuning;   /* fine-tuning: the trained tensors */
-    double train_loss;   /* mean over the last tenth of the steps, at least one */
+    fgt_eval_result quality;    /* after the last step; loss NAN when not evaluated */
+    fgt_eval_result before;     /* fine-tuning: before the first step; likewise */
+    fgt_finetune_result tuning; /* fine-tuning: the trained tensors */
+    double train_loss;          /* mean over the last tenth of the steps, at least one */
     uint64_t step, steps;
     uint64_t params, params_whole; /* all; those in tensors that are sent dense: small, or of one dimension */
     double rate;                   /* the highest of the schedule */
@@ -129,23 +129,23 @@ typedef struct fgt_report {
 } fgt_report;
 
 /** Called on worker 0 of process 0 only, from its thread; any may be NULL. */
-typedef struct fgt_watch {
+typedef struct fgt_job_callbacks {
     void *ctx;
     void (*begin)(void *ctx, const fgt_report *so_far, uint64_t resumed_at); /* config, params, steps ... are known */
     void (*step)(void *ctx, const fgt_progress *progress);
-    void (*quality)(void *ctx, const fgt_quality *quality);
+    void (*quality)(void *ctx, const fgt_eval_result *quality);
     /* density of each tensor, at some steps */
     void (*layers)(void *ctx, uint64_t step, const char *const *name, const double *share, size_t count);
     void (*saved)(void *ctx, const char *path, uint64_t step);
-} fgt_watch;
+} fgt_job_callbacks;
 
 /** Trains. Returns an exit status, after an error message. The report is filled in as far as possible in either case.
  * */
-int fgt_job_train(const fgt_job *job, const fgt_watch *watch, fgt_report *report);
+int fgt_job_train(const fgt_job *job, const fgt_job_callbacks *watch, fgt_report *report);
 
 /** Evaluates weights (job->weights, or job->resume) on a split, without training; FGT_SPLITS: on the split of the final
  * evaluation. */
-int fgt_job_eval(const fgt_job *job, fgt_split split, fgt_quality *quality, fgt_report *report);
+int fgt_job_eval(const fgt_job *job, fgt_split split, fgt_eval_result *quality, fgt_report *report);
 
 /** Requests all running jobs of this process to stop after the current step; safe in signal handlers. */
 void fgt_job_interrupt(void);

@@ -25,7 +25,7 @@ static double density_of(const frug_compressor *c, uint64_t step, size_t i) {
 }
 
 void fgt_layer_density_report(const fgt_worker *w) {
-    const fgt_watch *callbacks = w->run->callbacks;
+    const fgt_job_callbacks *callbacks = w->run->callbacks;
     if (callbacks == NULL || callbacks->layers == NULL || w->reducer == NULL ||
         !fgt_layer_density_due(w->step, w->steps))
         return;

@@ -13,13 +13,13 @@
 #include <sys/stat.h>
 
 static uint64_t local_workers(const fgt_run *run) {
-    return (uint64_t)fgt_team_local((int)run->job->workers);
+    return (uint64_t)fgt_group_local_size((int)run->job->workers);
 }
 
 /* For all workers of this machine; workers of an MPI job each have a process limit too. */
 static uint64_t available_memory(uint64_t workers) {
     uint64_t shared = fgt_free_memory_machine(), own = fgt_free_memory_process();
-    if (own != UINT64_MAX && fgt_team_joined())
+    if (own != UINT64_MAX && fgt_group_is_joined())
         own = own < UINT64_MAX / workers ? own * workers : UINT64_MAX;
     return own < shared ? own : shared;
 }
@@ -28,7 +28,7 @@ static uint64_t available_memory(uint64_t workers) {
 
 static bool find_newest(const char *path, char *file, size_t cap) {
     struct stat st;
-    fgt_entry *entry = NULL;
+    fgt_checkpoint_entry *entry = NULL;
     size_t count = 0, first = 0;
     if (stat(path, &st) != 0)
         return false;
@@ -46,9 +46,9 @@ static bool find_newest(const char *path, char *file, size_t cap) {
 void fgt_memory_recall_accumulate(fgt_run *run) {
     char path[PATH_MAX];
     fgio_tensor_file file;
-    if (!run->job->resume || run->job->accumulate || run->quality || fgt_team_rank() != 0)
+    if (!run->job->resume || run->job->accumulate || run->quality || fgt_group_rank() != 0)
         return;
-    fgio_say_hold();
+    fgio_errors_defer();
     if (find_newest(run->job->resume, path, sizeof path) && fgio_tensor_file_open(path, &file) == FGIO_EXIT_OK) {
         const char *text = json_string_value(json_object_get(file.head.metadata, "accumulate"));
         unsigned long number =
@@ -57,7 +57,7 @@ void fgt_memory_recall_accumulate(fgt_run *run) {
         run->accumulate = number >= 1 && number <= run->batch ? (uint32_t)number : 1;
         fgio_tensor_file_close(&file);
     }
-    fgio_say_release(0);
+    fgio_errors_flush(0);
 }
 
 /* ---- choosing ---- */
@@ -142,7 +142,7 @@ static int does_not_fit(const fgt_run *run, const fgt_memory_need *n, uint64_t w
 }
 
 int fgt_memory_agree_accumulate(fgt_run *run) {
-    int size = fgt_team_size(1);
+    int size = fgt_group_size(1);
     uint64_t mine[2] = {run->accumulate, (uint64_t)run->report->accumulate_from}, workers = local_workers(run);
     uint64_t(*all)[2] = calloc((size_t)size, sizeof *all);
     if (!all || fgt_group_gather(mine, sizeof mine, all) != FGIO_EXIT_OK) {
@@ -163,7 +163,8 @@ int fgt_memory_agree_accumulate(fgt_run *run) {
     return status == FGIO_EXIT_OK && sum > run->report->memory_free ? does_not_fit(run, &need, workers, sum) : status;
 }
 
-int fgt_fit_forward(const fgt_model *model, const fgt_data_info *info, const fgt_build *options, uint64_t memory) {
+int fgt_memory_check_forward(const fgt_model *model, const fgt_data_info *info, const fgt_build_options *options,
+                             uint64_t memory) {
     fgt_model_size size;
     char need[32], have[32], weights[32], activations[32];
     int status = fgt_model_measure(model, info, options, &size);

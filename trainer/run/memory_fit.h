@@ -33,6 +33,7 @@ int fgt_memory_estimate(const fgt_run *run, uint32_t accumulate, fgt_keep keep, 
 
 /** For a forward pass only: fails where the graph does not fit into so many bytes; 0: the free memory. Returns an exit
  * status. */
-int fgt_fit_forward(const fgt_model *model, const fgt_data_info *info, const fgt_build *options, uint64_t memory);
+int fgt_memory_check_forward(const fgt_model *model, const fgt_data_info *info, const fgt_build_options *options,
+                             uint64_t memory);
 
 #endif

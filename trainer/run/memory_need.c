@@ -100,13 +100,14 @@ static uint64_t ring_bytes(const fgt_model_size *size) {
 }
 
 /* Fine-tuning: the number of trainable parameters, and the maximum of the optimizer's memory. */
-static int estimate_finetuning(const fgt_run *run, const fgt_build *options, uint64_t *trainable, uint64_t *library) {
+static int estimate_finetuning(const fgt_run *run, const fgt_build_options *options, uint64_t *trainable,
+                               uint64_t *library) {
     const fgt_job *job = run->job;
     char text[FGT_FINETUNE_TEXT];
-    fgt_tuning tuning;
+    fgt_finetune_result tuning;
     fgt_graph *g = NULL;
-    fgt_build small = {.batch = 1, .threads = options->threads, .keep = options->keep};
-    int status = fgt_model_build_nodes(&run->model, fgt_data_about(run->data), &small, &g);
+    fgt_build_options small = {.batch = 1, .threads = options->threads, .keep = options->keep};
+    int status = fgt_model_build_nodes(&run->model, fgt_data_get_info(run->data), &small, &g);
     if (status == FGIO_EXIT_OK)
         status = fgt_finetune_plan(job->tune, run->model.task, job->threads, g, text, &tuning);
     if (status == FGIO_EXIT_OK) {
@@ -125,8 +126,8 @@ static uint64_t batch_bytes(const fgt_data_info *info, uint64_t n) {
 }
 
 int fgt_memory_estimate(const fgt_run *run, uint32_t accumulate, fgt_keep keep, fgt_memory_need *need) {
-    const fgt_data_info *info = fgt_data_about(run->data);
-    fgt_build options = {(run->batch + accumulate - 1) / accumulate, (int)run->job->threads, keep};
+    const fgt_data_info *info = fgt_data_get_info(run->data);
+    fgt_build_options options = {(run->batch + accumulate - 1) / accumulate, (int)run->job->threads, keep};
     fgt_model_size size;
     uint64_t library = 0;
     int status = fgt_model_measure(&run->model, info, &options, &size);

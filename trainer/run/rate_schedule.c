@@ -57,7 +57,7 @@ static int parse_kind(const char *name, fgt_rate *rate) {
             return FGIO_EXIT_OK;
         }
     }
-    const char *near = fgio_nearest(name, kinds);
+    const char *near = fgio_nearest_word(name, kinds);
     if (near)
         return fgio_usage_error("rate schedule: unknown schedule '%s'; did you mean '%s'?", name, near);
     return fgio_usage_error("rate schedule: unknown schedule '%s'; accepted: constant cosine linear step", name);

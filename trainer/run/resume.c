@@ -67,7 +67,7 @@ static void set_optimizer(json_t *metadata, const fgt_worker *w) {
 static void set_settings(json_t *metadata, const fgt_worker *w) {
     const fgt_run *run = w->run;
     set_text(metadata, "model", run->model.text);
-    set_text(metadata, "data", fgt_data_about(run->data)->name);
+    set_text(metadata, "data", fgt_data_get_info(run->data)->name);
     set_text(metadata, "method", frug_config_text(w->config));
     set_optimizer(metadata, w);
     if (run->job->tune)
@@ -80,9 +80,9 @@ static void set_settings(json_t *metadata, const fgt_worker *w) {
         set_real(metadata, "clip", run->job->clip);
     set_count(metadata, "batch", run->batch);
     set_count(metadata, "seed", run->job->seed);
-    set_count(metadata, "samples", fgt_data_about(run->data)->count[FGT_TRAIN]);
-    if (fgt_data_about(run->data)->augment)
-        set_text(metadata, "augment", fgt_data_about(run->data)->augment);
+    set_count(metadata, "samples", fgt_data_get_info(run->data)->count[FGT_TRAIN]);
+    if (fgt_data_get_info(run->data)->augment)
+        set_text(metadata, "augment", fgt_data_get_info(run->data)->augment);
 }
 
 /* The running norms of --clip auto: the weight, then one for each limit. */
@@ -144,14 +144,15 @@ static json_t *collect_metadata(const fgt_worker *w) {
     return metadata;
 }
 
-static fgt_state checkpoint_state_of(const fgt_worker *w) {
+static fgt_checkpoint_state checkpoint_state_of(const fgt_worker *w) {
     bool residual = w->reducer && !w->run->job->tune; /* a dense exchange has no residual */
-    return (fgt_state){w->comm, w->graph, residual ? frug_reducer_compressor(w->reducer) : NULL, w->optimizer};
+    return (fgt_checkpoint_state){w->comm, w->graph, residual ? frug_reducer_compressor(w->reducer) : NULL,
+                                  w->optimizer};
 }
 
 int fgt_worker_save(fgt_worker *w) {
     const fgt_run *run = w->run;
-    fgt_state state = checkpoint_state_of(w);
+    fgt_checkpoint_state state = checkpoint_state_of(w);
     frug_optimizer_seek(w->optimizer, w->step);
     json_t *metadata = collect_metadata(w);
     char path[sizeof run->report->checkpoint] = "";
@@ -285,7 +286,7 @@ static int check_accumulate(const fgt_worker *w, const json_t *metadata) {
 }
 
 static int restore_run(fgt_worker *w, fgt_checkpoint *checkpoint, const json_t *metadata, uint64_t step) {
-    fgt_state state = checkpoint_state_of(w);
+    fgt_checkpoint_state state = checkpoint_state_of(w);
     bool redistributed = false;
     int status = check_settings(w, metadata);
     if (status == FGIO_EXIT_OK)
@@ -353,7 +354,7 @@ int fgt_worker_resume(fgt_worker *w) {
 }
 
 int fgt_worker_load_weights(fgt_worker *w) {
-    fgt_state state = {.comm = w->comm, .graph = w->graph};
+    fgt_checkpoint_state state = {.comm = w->comm, .graph = w->graph};
     fgt_checkpoint *checkpoint = NULL;
     json_t *metadata = NULL;
     bool redistributed;

@@ -108,9 +108,9 @@ int fgt_sample(fgt_graph *g, const fgt_sampling *options, const int32_t *text, s
     if (count == 0)
         return fgio_error("the text to continue must have at least one token");
     sampler s = {.g = g, .options = options, .scores = scores};
-    s.tokens = fgt_hold(FGT_USE_DATA, scores->dims[0] * sizeof *s.tokens);
-    s.targets = fgt_hold(FGT_USE_DATA, scores->dims[0] * sizeof *s.targets);
-    s.candidates = fgt_hold(FGT_USE_DATA, scores->dims[1] * sizeof *s.candidates);
+    s.tokens = fgt_counted_alloc(FGT_USE_DATA, scores->dims[0] * sizeof *s.tokens);
+    s.targets = fgt_counted_alloc(FGT_USE_DATA, scores->dims[0] * sizeof *s.targets);
+    s.candidates = fgt_counted_alloc(FGT_USE_DATA, scores->dims[1] * sizeof *s.candidates);
     int status = s.tokens && s.targets && s.candidates ? generate(&s, text, count, more, fn, ctx)
                                                        : fgio_error("not enough memory to generate text");
     fgt_counted_free(s.tokens);

@@ -92,7 +92,7 @@ static void run_passes(fgt_worker *w) {
         double t0 = frugi_clock();
         uint64_t n = w->batch.n, first = n * i / w->accumulate, end = n * (i + 1) / w->accumulate;
         fgt_batch part =
-            fgt_batch_part(fgt_data_about(w->run->data), &w->batch, (uint32_t)first, (uint32_t)(end - first));
+            fgt_batch_part(fgt_data_get_info(w->run->data), &w->batch, (uint32_t)first, (uint32_t)(end - first));
         g->offset = first;
         fgt_graph_forward(g, &part, true);
         fgt_score_add(&sum, &g->score);
@@ -175,7 +175,7 @@ static int one_step(fgt_worker *w, step_result *s) {
 }
 
 static void report_step(fgt_worker *w, const step_result *s) {
-    const fgt_watch *callbacks = w->run->callbacks;
+    const fgt_job_callbacks *callbacks = w->run->callbacks;
     fgt_traffic now = fgt_worker_traffic(w);
     double seen = now.seen - s->before.seen, done = (double)w->steps_here, mean = w->times.total / done;
     fgt_progress p = {
@@ -222,9 +222,9 @@ static int not_finite_error(const fgt_worker *w, const char *what) {
                       (unsigned long long)w->step);
 }
 
-static int evaluate_and_report(fgt_worker *w, bool at_end, fgt_quality *to) {
-    const fgt_watch *callbacks = w->run->callbacks;
-    fgt_quality quality;
+static int evaluate_and_report(fgt_worker *w, bool at_end, fgt_eval_result *to) {
+    const fgt_job_callbacks *callbacks = w->run->callbacks;
+    fgt_eval_result quality;
     int status = fgt_worker_evaluate(w, fgt_worker_eval_split(w, at_end), &quality);
     if (status == FGIO_EXIT_OK && w->rank == 0) {
         *to = quality;
@@ -237,9 +237,10 @@ static int evaluate_and_report(fgt_worker *w, bool at_end, fgt_quality *to) {
 }
 
 static int save_checkpoint(fgt_worker *w) {
-    fgio_meter *meter = w->rank == 0 ? fgio_meter_begin(0, "writing a checkpoint into %s", w->run->job->save) : NULL;
+    fgio_progress *meter =
+        w->rank == 0 ? fgio_progress_begin(0, "writing a checkpoint into %s", w->run->job->save) : NULL;
     int status = fgt_worker_save(w);
-    fgio_meter_end(meter);
+    fgio_progress_end(meter);
     return status;
 }
 
@@ -272,7 +273,7 @@ static int write_record(fgt_worker *w) {
         return FGIO_EXIT_OK;
     json_t *metadata = json_object();
     json_object_set_new(metadata, "model", json_string(run->model.text));
-    json_object_set_new(metadata, "data", json_string(fgt_data_about(run->data)->name));
+    json_object_set_new(metadata, "data", json_string(fgt_data_get_info(run->data)->name));
     json_object_set_new(metadata, "optimizer", json_string(frug_optimizer_text(w->optimizer)));
     int status = fgt_record_write(w->record, run->job->tune->record, metadata);
     json_decref(metadata);

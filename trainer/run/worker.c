@@ -20,7 +20,7 @@ int fgt_worker_error(const fgt_worker *w, const char *what, frug_status status) 
 }
 
 int fgt_worker_collective(fgt_worker *w, int (*part)(fgt_worker *w)) {
-    fgio_say_hold();
+    fgio_errors_defer();
     return fgt_group_agree(w->comm, part(w));
 }
 
@@ -42,7 +42,7 @@ typedef struct setting {
 static void list_settings(const fgt_worker *w, setting *a) {
     const fgt_run *run = w->run;
     const fgt_job *job = run->job;
-    const fgt_data_info *info = fgt_data_about(run->data);
+    const fgt_data_info *info = fgt_data_get_info(run->data);
     uint64_t rate_bits, clip_bits;
     memcpy(&rate_bits, &run->base_rate, sizeof rate_bits);
     memcpy(&clip_bits, &job->clip, sizeof clip_bits);
@@ -106,7 +106,7 @@ int fgt_worker_check_weights(fgt_worker *w) {
 
 static void count_steps(fgt_worker *w) {
     const fgt_job *job = w->run->job;
-    uint64_t samples = fgt_data_about(w->run->data)->count[FGT_TRAIN];
+    uint64_t samples = fgt_data_get_info(w->run->data)->count[FGT_TRAIN];
     w->per_epoch = samples / ((uint64_t)w->run->batch * (uint64_t)w->size);
     w->per_epoch = w->per_epoch ? w->per_epoch : 1;
     w->steps = job->steps ? job->steps : (uint64_t)(job->epochs * (double)w->per_epoch + 0.5);
@@ -147,11 +147,11 @@ fgt_keep fgt_run_keep(const fgt_run *run) {
 
 static int open_model(fgt_worker *w) {
     const fgt_job *job = w->run->job;
-    const fgt_data_info *info = fgt_data_about(w->run->data);
-    fgt_build options = {.batch = (w->run->batch + w->accumulate - 1) / w->accumulate,
-                         .threads = (int)job->threads,
-                         .keep = fgt_run_keep(w->run)};
-    int status = fgt_model_build_as(&w->run->model, info, &options, &w->graph);
+    const fgt_data_info *info = fgt_data_get_info(w->run->data);
+    fgt_build_options options = {.batch = (w->run->batch + w->accumulate - 1) / w->accumulate,
+                                 .threads = (int)job->threads,
+                                 .keep = fgt_run_keep(w->run)};
+    int status = fgt_model_build_with(&w->run->model, info, &options, &w->graph);
     if (status == FGIO_EXIT_OK && job->tune)
         status =
             fgt_finetune_plan(job->tune, w->run->model.task, job->threads, w->graph, w->optimizer_text, &w->tuning);
@@ -200,7 +200,7 @@ static int open_tuning(fgt_worker *w) {
 }
 
 static int open_record(fgt_worker *w) {
-    const fgt_tune *tune = w->run->job->tune;
+    const fgt_finetune_options *tune = w->run->job->tune;
     if (!tune || !tune->record || w->rank != 0)
         return FGIO_EXIT_OK;
     return fgt_record_create(w->graph, tune->record_tensor ? tune->record_tensor : w->tuning.first, tune->record_steps,

@@ -15,7 +15,7 @@
 /** Shared by all workers of a process; read-only while they run, except for what worker 0 writes. */
 typedef struct fgt_run {
     const fgt_job *job;
-    const fgt_watch *callbacks;
+    const fgt_job_callbacks *callbacks;
     fgt_report *report;
     fgt_model model;
     fgt_data *data;
@@ -26,7 +26,7 @@ typedef struct fgt_run {
     char optimizer[FGT_FINETUNE_TEXT]; /* fine-tuning: created by each worker, from its model */
     /* of an evaluation without training */
     fgt_split split;
-    fgt_quality *quality;
+    fgt_eval_result *quality;
 } fgt_run;
 
 /** Seconds of the phases of all steps. */
@@ -47,7 +47,7 @@ typedef struct fgt_worker {
     fgt_buckets *buckets;
     /* Fine-tuning: */
     char optimizer_text[FGT_FINETUNE_TEXT];
-    fgt_tuning tuning;
+    fgt_finetune_result tuning;
     /* Measurements in the exchange: offset, number, and number per target. */
     uint64_t measured_at, measured, measured_each;
     fgt_record *record;
@@ -104,7 +104,7 @@ frug_status fgt_worker_average(fgt_worker *w);
 
 /** Evaluates the model on a split; every worker gets the result. With gossip the mean of all workers is evaluated.
  * Collective. */
-int fgt_worker_evaluate(fgt_worker *w, fgt_split split, fgt_quality *quality);
+int fgt_worker_evaluate(fgt_worker *w, fgt_split split, fgt_eval_result *quality);
 
 /** Adds the score of a batch. */
 void fgt_score_add(fgt_score *sum, const fgt_score *s);

@@ -16,7 +16,7 @@
 static frug_comm *process_comm;
 static double timeout = FGT_GROUP_TIMEOUT;
 
-void fgt_team_join(frug_comm *comm) {
+void fgt_group_join(frug_comm *comm) {
     process_comm = comm;
 }
 
@@ -24,15 +24,15 @@ void fgt_group_set_timeout(double seconds) {
     timeout = seconds;
 }
 
-int fgt_team_joined(void) {
+int fgt_group_is_joined(void) {
     return process_comm != NULL;
 }
 
-int fgt_team_size(int fallback) {
+int fgt_group_size(int fallback) {
     return process_comm ? frug_comm_size(process_comm) : fallback;
 }
 
-int fgt_team_local(int fallback) {
+int fgt_group_local_size(int fallback) {
     const char *local = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
     local = local != NULL ? local : getenv("MPI_LOCALNRANKS");
     int count = local != NULL ? atoi(local) : 0;
@@ -47,7 +47,7 @@ int fgt_group_gather(const void *mine, size_t bytes, void *all) {
     return FGIO_EXIT_OK;
 }
 
-int fgt_team_rank(void) {
+int fgt_group_rank(void) {
     return process_comm ? frug_comm_rank(process_comm) : 0;
 }
 
@@ -59,7 +59,7 @@ int fgt_group_agree(frug_comm *comm, int status) {
         first = all[i] != FGIO_EXIT_OK ? i : first;
     }
     free(all);
-    fgio_say_release(gathered != FRUG_OK || frug_comm_rank(comm) == first);
+    fgio_errors_flush(gathered != FRUG_OK || frug_comm_rank(comm) == first);
     return gathered == FRUG_OK ? worst : fgio_library_error("workers");
 }
 
@@ -68,7 +68,7 @@ int fgt_group_agree_joined(int status) {
         frug_comm_set_deadline(process_comm, timeout);
         return fgt_group_agree(process_comm, status);
     }
-    fgio_say_release(1);
+    fgio_errors_flush(1);
     return status;
 }
 
@@ -123,7 +123,7 @@ static int run_threads(int workers, frug_comm **comm, group_thread *m, fgt_group
     return status;
 }
 
-int fgt_team_run(int workers, fgt_group_fn *work, void *shared) {
+int fgt_group_run(int workers, fgt_group_fn *work, void *shared) {
     if (process_comm) {
         frug_comm_set_deadline(process_comm, timeout);
         return work(process_comm, shared);

@@ -2,7 +2,7 @@
  * worker_group.h - the workers of a run: threads of this process, or the processes of a distributed job of which this
  * process is one worker.
  *
- * fgt_team_join() makes this process a worker of a distributed job; it is process-wide and called once, by main(). The
+ * fgt_group_join() makes this process a worker of a distributed job; it is process-wide and called once, by main(). The
  * functions below that take no comm then use that job; without it the process is alone.
  */
 #ifndef FGT_WORKER_GROUP_H
@@ -11,10 +11,10 @@
 #include "frugrad.h"
 
 /** Makes this process one worker of a distributed job. The comm must outlive all that runs on it. */
-void fgt_team_join(frug_comm *comm);
+void fgt_group_join(frug_comm *comm);
 
-/** Whether fgt_team_join() was called: the number of workers is then that of the job. */
-int fgt_team_joined(void);
+/** Whether fgt_group_join() was called: the number of workers is then that of the job. */
+int fgt_group_is_joined(void);
 
 /** Timeout in seconds of a receive. The default must cover: a step of a large model on a loaded machine, a dense
  * gradient over a slow link, different times to read the data. Checkpoints need no longer timeout: workers synchronize
@@ -23,16 +23,16 @@ int fgt_team_joined(void);
 void fgt_group_set_timeout(double seconds);
 
 /** Workers of the job, or `fallback` where this process is alone. */
-int fgt_team_size(int fallback);
+int fgt_group_size(int fallback);
 
 /** Workers of the job on this machine, or `fallback` where this process is alone. */
-int fgt_team_local(int fallback);
+int fgt_group_local_size(int fallback);
 
 /** All-gathers the bytes of every process in rank order; alone: its own. Collective. Returns an exit status. */
 int fgt_group_gather(const void *mine, size_t bytes, void *all);
 
 /** Rank of this process in the job; 0 where it is alone. */
-int fgt_team_rank(void);
+int fgt_group_rank(void);
 
 /** All-gathers the exit status of the workers: all return the worst. Of the messages that they have held back
  * (io/error.h) the first worker that failed prints its own, or worker 0 where none did. Collective; returns
@@ -47,6 +47,6 @@ int fgt_group_agree_joined(int status);
 typedef int fgt_group_fn(frug_comm *comm, void *shared);
 
 /** Runs the function on so many threads, or on this process as one worker of its job. Returns the worst exit status. */
-int fgt_team_run(int workers, fgt_group_fn *work, void *shared);
+int fgt_group_run(int workers, fgt_group_fn *work, void *shared);
 
 #endif

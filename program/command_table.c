@@ -1,4 +1,4 @@
-/* commands.c - the table of commands, in the order of the help and the man page. */
+/* command_table.c - the table of commands, in the order of the help and the man page. */
 #include "program/args/commands.h"
 
 #include <string.h>

@@ -12,6 +12,8 @@ include(CMakePackageConfigHelpers)
 install(TARGETS frugrad frugrad_static EXPORT frugradTargets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(FILES ${PROJECT_SOURCE_DIR}/include/frugrad.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/frugrad DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+        FILES_MATCHING PATTERN "*.h" PATTERN "mpi.h" EXCLUDE PATTERN "cuda.h" EXCLUDE)
 
 # The .pc file finds its prefix from its own place, so DESTDIR and a moved tree keep working.
 set(pc_dir ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig)
@@ -41,13 +43,13 @@ endforeach()
 if(TARGET frugrad_mpi)
     configure_file(${PROJECT_SOURCE_DIR}/cmake/frugrad_mpi.pc.in ${PROJECT_BINARY_DIR}/frugrad_mpi.pc @ONLY)
     install(FILES ${PROJECT_BINARY_DIR}/frugrad_mpi.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
-    install(FILES ${PROJECT_SOURCE_DIR}/include/frugrad_mpi.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+    install(FILES ${PROJECT_SOURCE_DIR}/include/frugrad/mpi.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/frugrad)
     install(TARGETS frugrad_mpi frugrad_mpi_static EXPORT frugradMpiTargets
             LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endif()
 
 if(TARGET frugrad_cuda)
-    install(FILES ${PROJECT_SOURCE_DIR}/include/frugrad_cuda.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+    install(FILES ${PROJECT_SOURCE_DIR}/include/frugrad/cuda.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/frugrad)
     install(TARGETS frugrad_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endif()
 

@@ -37,7 +37,7 @@ static void remove_all(void) {
 static void make_state(void) {
     frug_layout *layout = NULL;
     frug_config *config = NULL;
-    frug_options options = FRUG_OPTIONS_INIT;
+    frug_compressor_options options = FRUG_COMPRESSOR_OPTIONS_INIT;
     options.threads = 1;
     fgt_graph *g = fgt_graph_create(1, 1);
     must(g != NULL);

@@ -112,7 +112,7 @@ typedef struct scene {
     const char *chosen[COUNT(options)];
     const char *method;
     frug_layout *layout;
-    frug_options how;
+    frug_compressor_options how;
     uint64_t elements, first_step, stride;
     uint32_t steps, restart, cut; /* cut: 0 whole, 1 tensor by tensor, 2 backwards, 3 somewhere */
     uint32_t told;                /* a signal, or none */
@@ -173,7 +173,7 @@ static int choose_layout(input *b, scene *s) {
 static int choose_scene(input *b, scene *s) {
     static const uint64_t lengths[] = {0, 4, 1000, UINT64_MAX};
     static const uint64_t starts[] = {0, 1, 3, 98, 1u << 31, UINT64_MAX - 3};
-    *s = (scene){.how = FRUG_OPTIONS_INIT};
+    *s = (scene){.how = FRUG_COMPRESSOR_OPTIONS_INIT};
     choose_config(b, s);
     s->how.threads = 1;
     s->how.total_steps = lengths[pick(b, COUNT(lengths))];
@@ -272,14 +272,15 @@ static int is(const scene *s, size_t which, const char *word) {
 static frug_compressor *make(const scene *s, uint32_t source) {
     frug_config *config = NULL;
     frug_compressor *c = NULL;
-    frug_options how = s->how;
+    frug_compressor_options how = s->how;
     how.source = source;
     if (frug_config_create(s->config, &config) == FRUG_OK) {
         frug_config *again = NULL;
         OK(frug_config_create(frug_config_text(config), &again));
         HOLDS(strcmp(frug_config_text(config), frug_config_text(again)) == 0);
         frug_config_destroy(again);
-        frug_compressor_create(config, s->layout, &how, &c);
+        if (frug_compressor_create(config, s->layout, &how, &c) != FRUG_OK)
+            c = NULL;
         frug_config_destroy(config);
     }
     return c;
@@ -294,11 +295,11 @@ typedef struct range {
 static unsigned char *compress(const scene *s, frug_compressor *c, uint64_t step, const range *r, const float *grad,
                                size_t *len) {
     size_t cap = 0;
-    OK(frug_compressor_bound(c, r->begin, r->count, &cap));
+    OK(frug_compressor_bound(c, (frug_range){r->begin, r->count}, &cap));
     unsigned char *frame = malloc(cap + GUARD);
     HOLDS(frame != NULL);
     memset(frame, 0xa5, cap + GUARD);
-    OK(frug_compress(c, step, r->begin, r->count, grad + r->begin, frame, cap, len));
+    OK(frug_compress(c, step, (frug_range){r->begin, r->count}, grad + r->begin, frame, cap, len));
     HOLDS(*len <= cap);
     for (size_t i = 0; i < GUARD; i++)
         HOLDS(frame[cap + i] == 0xa5);
@@ -313,15 +314,15 @@ static int is_planned(const scene *s) {
 static void check_plans(const scene *s, frug_compressor *c, uint64_t step, const range *r, const uint64_t *kept,
                         const uint64_t *units) {
     for (size_t i = 0; i < frug_layout_count(s->layout); i++) {
-        frug_plan plan = {.struct_size = sizeof plan};
+        frug_tensor_plan plan = {.struct_size = sizeof plan};
         frug_tensor t;
         get_tensor(s, i, &t);
         OK(frug_compressor_plan(c, step, i, &plan));
-        HOLDS(plan.kept <= plan.units && plan.density > 0 && plan.density <= 1);
+        HOLDS(plan.selected <= plan.units && plan.density > 0 && plan.density <= 1);
         int inside = t.offset >= r->begin && t.offset + elements_of(&t) <= r->begin + r->count;
         if (plan.dense || !inside || !is_planned(s))
             continue;
-        HOLDS(plan.kept == kept[i]);
+        HOLDS(plan.selected == kept[i]);
         HOLDS(plan.units == units[i]);
     }
 }
@@ -335,14 +336,14 @@ static void check_frame(const scene *s, frug_compressor *c, uint64_t step, const
     for (uint32_t i = 0; i < info.sections; i++) {
         frug_section_info section = {.struct_size = sizeof section};
         OK(frug_frame_section(frame, len, i, &section));
-        HOLDS(section.begin >= r->begin && section.begin + section.count <= r->begin + r->count);
+        HOLDS(section.range.begin >= r->begin && section.range.begin + section.range.count <= r->begin + r->count);
         HOLDS(section.tensor < TENSORS);
         bytes += section.bytes;
-        kept[section.tensor] += section.kept;
+        kept[section.tensor] += section.selected;
         units[section.tensor] = section.units;
     }
     HOLDS(bytes == len);
-    *held = info.held;
+    *held = info.skipped;
     check_plans(s, c, step, r, kept, units);
 }
 
@@ -358,7 +359,7 @@ static void check_conservation(const scene *s, frug_compressor *c, const range *
     if (strstr(s->method, "feedback=none") || !is(s, OPTION_RESIDUAL, "f32") ||
         !(decays || is(s, OPTION_FEEDBACK, "plain")) || !is(s, OPTION_CLIP, "0"))
         return;
-    OK(frug_compressor_residual(c, r->begin, r->count, left));
+    OK(frug_compressor_get_residual(c, (frug_range){r->begin, r->count}, left));
     for (size_t t = 0; t < frug_layout_count(s->layout); t++) {
         frug_tensor tensor;
         get_tensor(s, t, &tensor);
@@ -378,7 +379,7 @@ static void restore(const scene *s, frug_compressor *c, const range *r, size_t n
                     const size_t *lens, float *sum) {
     for (uint64_t i = 0; i < r->count; i++)
         sum[i] = 0;
-    OK(frug_decompress_add(c, frames, lens, n, 1.0f, r->begin, r->count, sum));
+    OK(frug_decode_add(frug_compressor_decoder(c), (frug_range){r->begin, r->count}, frames, lens, n, 1.0f, sum));
 }
 
 /* A compressor made anew from what the other one saves. */
@@ -402,7 +403,7 @@ static void take_range(const scene *s, frug_compressor *const c[2], frug_compres
     size_t len[2];
     for (size_t w = 0; w < 2; w++) {
         uint32_t held;
-        OK(frug_compressor_residual(c[w], r->begin, r->count, before));
+        OK(frug_compressor_get_residual(c[w], (frug_range){r->begin, r->count}, before));
         frame[w] = compress(s, c[w], step, r, grad[w], &len[w]);
         check_frame(s, c[w], step, r, frame[w], len[w], &held);
         restore(s, c[w], r, 1, (const void *const *)&frame[w], &len[w], sent[w]);
@@ -439,7 +440,7 @@ static size_t ranges_of(input *b, const scene *s, const frug_compressor *c, rang
         }
     }
     for (size_t i = 0; i < n; i++)
-        allowed &= frug_compressor_bound(c, ranges[i].begin, ranges[i].count, &bytes) == FRUG_OK;
+        allowed &= frug_compressor_bound(c, (frug_range){ranges[i].begin, ranges[i].count}, &bytes) == FRUG_OK;
     if (n && allowed)
         return n;
     ranges[0] = (range){.count = s->elements};
@@ -450,7 +451,7 @@ static size_t ranges_of(input *b, const scene *s, const frug_compressor *c, rang
 static void tell(const scene *s, frug_compressor *c) {
     for (size_t t = 0; s->told < 3 && t < frug_layout_count(s->layout); t++)
         for (size_t n = 1; n <= COUNT(s->say); n++)
-            (void)frug_compressor_tell(c, (frug_signal)s->told, t, s->say, n);
+            (void)frug_compressor_set_signal(c, (frug_signal)s->told, t, s->say, n);
 }
 
 static void train(input *b, scene *s, frug_compressor *c[2], float *const grad[2]) {

@@ -15,7 +15,7 @@ static frug_compressor *receiver(void) {
         return c;
     frug_layout *layout = NULL;
     frug_config *config = NULL;
-    frug_options options = FRUG_OPTIONS_INIT;
+    frug_compressor_options options = FRUG_COMPRESSOR_OPTIONS_INIT;
     options.threads = 1;
     if (frug_layout_flat(N, &layout) != FRUG_OK || frug_config_create("feedback=none", &config) != FRUG_OK ||
         frug_compressor_create(config, layout, &options, &c) != FRUG_OK)
@@ -37,7 +37,8 @@ static void feed(const unsigned char *bytes, size_t len) {
     static float dst[N];
     const void *frames[2] = {bytes, bytes};
     size_t lens[2] = {len, len};
-    (void)frug_decompress_add(receiver(), frames, lens, 2, 0.5f, 0, N, dst);
+    if (frug_decode_add(frug_compressor_decoder(receiver()), (frug_range){0, N}, frames, lens, 2, 0.5f, dst) != FRUG_OK)
+        return;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

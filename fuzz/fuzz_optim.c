@@ -44,12 +44,12 @@ static void set_up(void) {
 static void feed_measured(frug_optimizer *o, const unsigned char *bytes, size_t len, float *weights) {
     static float measured[2 * N];
     for (uint64_t step = 3; len >= 4 && step < 6; step++) {
-        uint64_t n = frug_optimizer_wants(o, step, 0, N);
+        uint64_t n = frug_optimizer_measure_count(o, step, (frug_range){0, N});
         if (n > 2 * N)
             abort();
         for (uint64_t i = 0; i < n; i++)
             memcpy(&measured[i], bytes + (4 * i + step) % (len - 3), 4);
-        if (frug_optimizer_step_measured(o, step, 0, N, measured, 0.01, weights) != FRUG_OK)
+        if (frug_optimizer_step_measured(o, step, (frug_range){0, N}, measured, 0.01, weights) != FRUG_OK)
             abort();
     }
 }
@@ -61,7 +61,7 @@ static void feed(frug_optimizer *o, const unsigned char *bytes, size_t len) {
     for (size_t i = 0; i < N; i++)
         grad[i] = i % 16 == 3 ? (float)i * 1e-3f : 0.0f;
     for (uint64_t step = 0; step < 3; step++)
-        if (frug_optimizer_step(o, step, 0, N, grad, 0.01, weights) != FRUG_OK)
+        if (frug_optimizer_step(o, step, (frug_range){0, N}, grad, 0.01, weights) != FRUG_OK)
             abort();
     feed_measured(o, bytes, len, weights);
     memset(weights, 0, sizeof weights);

@@ -12,7 +12,7 @@ static frug_compressor *make(const char *text) {
     frug_layout *layout = NULL;
     frug_config *config = NULL;
     frug_compressor *c = NULL;
-    frug_options options = FRUG_OPTIONS_INIT;
+    frug_compressor_options options = FRUG_COMPRESSOR_OPTIONS_INIT;
     options.threads = 1;
     if (frug_layout_flat(N, &layout) != FRUG_OK || frug_config_create(text, &config) != FRUG_OK ||
         frug_compressor_create(config, layout, &options, &c) != FRUG_OK)
@@ -28,7 +28,7 @@ static void feed(frug_compressor *c, const unsigned char *bytes, size_t len) {
     size_t written;
     if (frug_compressor_restore(c, bytes, len) != FRUG_OK)
         return;
-    if (frug_compress(c, 0, 0, N, grad, frame, sizeof frame, &written) != FRUG_OK)
+    if (frug_compress(c, 0, (frug_range){0, N}, grad, frame, sizeof frame, &written) != FRUG_OK)
         abort();
     frug_frame_info info = {.struct_size = sizeof info};
     if (frug_frame_check(frame, written, &info) != FRUG_OK)

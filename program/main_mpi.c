@@ -6,7 +6,7 @@
  *   mpirun -np 4 frugrad-mpi bench reduce
  */
 #include "program/args/commands.h"
-#include "frugrad_mpi.h"
+#include "frugrad/mpi.h"
 #include "io/progress.h"
 #include "io/error.h"
 #include "program/system/interrupt.h"

@@ -1,5 +1,6 @@
 /* frame_info.c - check and describe frames: frug_frame_check() and frug_frame_section(). */
 #include "codec/frame.h"
+#include "base/struct_size.h"
 #include "codec/unit_index.h"
 #include "base/status.h"
 
@@ -12,7 +13,7 @@ const char *frug_index_code_at(size_t i) {
 }
 
 frug_status frug_frame_check(const void *frame, size_t len, frug_frame_info *info) {
-    FRUG_FAIL_IF(!frame || !info || info->struct_size < sizeof *info, FRUG_ERR_ARG,
+    FRUG_FAIL_IF(!frame || !frugi_struct_valid(info), FRUG_ERR_ARG,
                  "frame: frame or info is NULL, or struct_size is not set");
     frugi_frame open;
     FRUG_TRY(frugi_frame_open(frame, len, &open));
@@ -26,17 +27,17 @@ frug_status frug_frame_check(const void *frame, size_t len, frug_frame_info *inf
                             .layout_hash = open.layout_hash,
                             .bytes = open.bytes,
                             .sections = open.sections,
-                            .held = open.held};
+                            .skipped = open.held};
     frugi_section s;
     const unsigned char *payload;
     uint64_t at = 0, end = 0;
     while (frugi_frame_next(frame, &open, &at, &s, &payload)) {
-        made.begin = end ? made.begin : s.begin;
+        made.range.begin = end ? made.range.begin : s.begin;
         end = s.begin + s.count;
         made.entries += s.entries;
     }
-    made.count = end - made.begin;
-    *info = made;
+    made.range.count = end - made.range.begin;
+    frugi_struct_write(info, &made);
     return FRUG_OK;
 }
 
@@ -45,7 +46,7 @@ static void describe_blocks(const frugi_section *s, frug_section_info *info) {
     info->density = (double)s->kappa / ((double)s->block * 4294967296.0);
     info->unit_h = info->unit_w = 1;
     info->units = s->count;
-    info->kept = s->entries;
+    info->selected = s->entries;
     for (uint32_t code = 0; code < FRUG_INDEX_CODES; code++)
         info->index_bytes[code] = UINT64_MAX;
     for (uint32_t code = FRUGI_INDEX_CODE_LOCAL; code <= FRUGI_INDEX_CODE_BITMAP; code++)
@@ -82,11 +83,11 @@ static void describe_units(const frugi_section *s, const unsigned char *payload,
     info->unit_h = s->grid.h;
     info->unit_w = s->grid.w;
     info->units = s->grid.units;
-    info->kept = s->kept;
+    info->selected = s->kept;
 }
 
 frug_status frug_frame_section(const void *frame, size_t len, uint32_t i, frug_section_info *info) {
-    FRUG_FAIL_IF(!frame || !info || info->struct_size < sizeof *info, FRUG_ERR_ARG,
+    FRUG_FAIL_IF(!frame || !frugi_struct_valid(info), FRUG_ERR_ARG,
                  "frame: frame or info is NULL, or struct_size is not set");
     frugi_frame open;
     FRUG_TRY(frugi_frame_open(frame, len, &open));
@@ -97,18 +98,18 @@ frug_status frug_frame_section(const void *frame, size_t len, uint32_t i, frug_s
     uint64_t at = 0;
     for (uint32_t n = 0; n <= i; n++)
         frugi_frame_next(frame, &open, &at, &s, &payload);
-    *info = (frug_section_info){.struct_size = sizeof *info,
-                                .index = frugi_index_name(s.index),
-                                .value = frugi_value_name(s.value),
-                                .block = s.block,
-                                .tensor = s.tensor,
-                                .begin = s.begin,
-                                .count = s.count,
-                                .entries = s.entries,
-                                .bytes = s.bytes + s.header};
+    frug_section_info made = {.struct_size = sizeof made,
+                              .index = frugi_index_name(s.index),
+                              .value = frugi_value_name(s.value),
+                              .block = s.block,
+                              .tensor = s.tensor,
+                              .range = {s.begin, s.count},
+                              .entries = s.entries,
+                              .bytes = s.bytes + s.header};
     if (s.block)
-        describe_blocks(&s, info);
+        describe_blocks(&s, &made);
     else
-        describe_units(&s, payload, info);
+        describe_units(&s, payload, &made);
+    frugi_struct_write(info, &made);
     return FRUG_OK;
 }

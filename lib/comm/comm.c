@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/status.h"
+#include "base/struct_size.h"
 
 #include <string.h>
 #include <time.h>
@@ -14,15 +15,17 @@
 #define MAX_RANKS        (1 << 20)
 
 frug_status frug_comm_create(const frug_transport *transport, void *ctx, int rank, int size, frug_comm **comm) {
-    FRUG_FAIL_IF(!transport || !comm || transport->struct_size < sizeof *transport, FRUG_ERR_ARG,
+    FRUG_FAIL_IF(!comm || !frugi_struct_valid(transport), FRUG_ERR_ARG,
                  "comm: transport or result is NULL, or struct_size is not set");
-    FRUG_FAIL_IF(!transport->name || (!transport->exchange && (!transport->post || !transport->test)), FRUG_ERR_ARG,
+    frug_transport table = {.struct_size = sizeof table};
+    frugi_struct_read(&table, transport);
+    FRUG_FAIL_IF(!table.name || (!table.exchange && (!table.post || !table.test)), FRUG_ERR_ARG,
                  "comm: a transport needs name, and post and test or exchange");
     FRUG_FAIL_IF(size < 1 || size > MAX_RANKS || rank < 0 || rank >= size, FRUG_ERR_ARG, "comm: invalid rank %d of %d",
                  rank, size);
     frug_comm *made = frugi_calloc(1, sizeof *made);
     FRUG_FAIL_IF(!made, FRUG_ERR_MEMORY, "comm: out of memory");
-    *made = (frug_comm){.transport = *transport,
+    *made = (frug_comm){.transport = table,
                         .ctx = ctx,
                         .rank = rank,
                         .size = size,
@@ -58,7 +61,7 @@ const char *frug_comm_transport(const frug_comm *comm) {
     return comm ? comm->transport.name : NULL;
 }
 
-frug_status frug_comm_set_deadline(frug_comm *comm, double seconds) {
+frug_status frug_comm_set_timeout(frug_comm *comm, double seconds) {
     FRUG_FAIL_IF(!comm || !(seconds > 0), FRUG_ERR_ARG,
                  "comm: comm is NULL, or the deadline of %g seconds is not positive", seconds);
     comm->deadline = seconds;
@@ -198,7 +201,7 @@ frug_status frugi_comm_allgather(frug_comm *comm, const void *mine, size_t bytes
     return allgather(comm, FRUGI_TAG_ALLGATHER, mine, bytes, all, messages);
 }
 
-frug_status frug_comm_gather(frug_comm *comm, const void *mine, size_t bytes, void *all) {
+frug_status frug_comm_allgather(frug_comm *comm, const void *mine, size_t bytes, void *all) {
     static const char empty_send = 0; /* transports get a valid pointer even for 0 bytes */
     char empty_recv = 0;
     FRUG_FAIL_IF(!comm || (bytes && (!mine || !all)), FRUG_ERR_ARG,

@@ -16,7 +16,7 @@ struct frug_comm {
     int world_rank;        /* for error messages: the rank in the outermost group */
     double deadline;       /* seconds without progress after which a wait fails */
     double poll_seconds;   /* polling before the first sleep */
-    frug_message *message; /* 2 * size, for frug_comm_gather(); NULL until its first call */
+    frug_message *message; /* 2 * size, for frug_comm_allgather(); NULL until its first call */
     /* The transport's all-gather of up to FRUGI_SHORT_MAX bytes per rank, or NULL. */
     frug_status (*short_allgather)(void *ctx, const frug_comm *comm, int tag, const void *mine, size_t bytes,
                                    void *all);
@@ -49,7 +49,7 @@ void frugi_comm_abandon(frug_comm *comm, frug_message *messages, size_t n);
 #define FRUGI_TAG_ALLGATHER        1 /* tags below 16 belong to lib/comm */
 #define FRUGI_TAG_RING             2
 #define FRUGI_TAG_CALLER_MESSAGE   3 /* frug_comm_send() and frug_comm_receive() */
-#define FRUGI_TAG_CALLER_ALLGATHER 4 /* frug_comm_gather() */
+#define FRUGI_TAG_CALLER_ALLGATHER 4 /* frug_comm_allgather() */
 #define FRUGI_TAG_FIRST            16
 
 /**

@@ -11,7 +11,7 @@
  * four workers on two cores, exchanges of 25.6 M parameters take as long as without sleeping, at 1 Gbit/s and over
  * shared memory.
  */
-#include "frugrad_mpi.h"
+#include "frugrad/mpi.h"
 
 #include <sched.h>
 #include <stdbool.h>

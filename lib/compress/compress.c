@@ -475,8 +475,9 @@ static void encode_frame(const frugi_compress_call *call, frugi_frame_size *size
         encode_units(call, size);
 }
 
-frug_status frug_compress(frug_compressor *c, uint64_t step, uint64_t begin, uint64_t count, const float *grad,
-                          void *dst, size_t cap, size_t *len) {
+frug_status frug_compress(frug_compressor *c, uint64_t step, frug_range range, const float *grad, void *dst, size_t cap,
+                          size_t *len) {
+    const uint64_t begin = range.begin, count = range.count;
     FRUG_FAIL_IF(!c || (!grad && count) || !dst || !len, FRUG_ERR_ARG,
                  "compress: compressor, gradient, destination or length is NULL");
     double start = frugi_clock();

@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/status.h"
+#include "base/struct_size.h"
 
 #include <float.h>
 #include <stdlib.h>
@@ -103,7 +104,7 @@ static frug_status make_buffers(frug_compressor *c) {
 }
 
 static frug_status init(frug_compressor *c, const frug_config *config, const frug_layout *layout,
-                        const frug_options *options) {
+                        const frug_compressor_options *options) {
     frugi_isa isa = frugi_isa_chosen();
     FRUG_FAIL_IF(isa == FRUGI_ISA_COUNT, FRUG_ERR_CONFIG,
                  "FRUG_ISA=%s is not supported by this CPU; the best available is %s", getenv("FRUG_ISA"),
@@ -117,6 +118,7 @@ static frug_status init(frug_compressor *c, const frug_config *config, const fru
     c->max_batch_blocks = FRUGI_BATCH_ELEMENTS / config->block;
     if (c->max_batch_blocks > FRUGI_BATCH_BLOCKS)
         c->max_batch_blocks = FRUGI_BATCH_BLOCKS;
+    c->decoder.c = c;
     c->stats.struct_size = sizeof c->stats;
     FRUG_TRY(frugi_layout_copy(layout, &c->layout));
     c->layout_hash = frug_layout_hash(layout);
@@ -126,17 +128,18 @@ static frug_status init(frug_compressor *c, const frug_config *config, const fru
     return make_buffers(c);
 }
 
-frug_status frug_compressor_create(const frug_config *config, const frug_layout *layout, const frug_options *options,
-                                   frug_compressor **compressor) {
-    frug_options defaults = FRUG_OPTIONS_INIT;
+frug_status frug_compressor_create(const frug_config *config, const frug_layout *layout,
+                                   const frug_compressor_options *options, frug_compressor **compressor) {
+    frug_compressor_options full = FRUG_COMPRESSOR_OPTIONS_INIT;
     FRUG_FAIL_IF(!config || !layout || !compressor, FRUG_ERR_ARG, "compressor: config, layout or result is NULL");
-    FRUG_FAIL_IF(options && options->struct_size < sizeof *options, FRUG_ERR_ARG,
-                 "compressor: initialize options with FRUG_OPTIONS_INIT");
-    FRUG_FAIL_IF(options && options->threads < 0, FRUG_ERR_ARG, "compressor: negative number of threads: %d",
-                 options->threads);
+    FRUG_FAIL_IF(options && !frugi_struct_valid(options), FRUG_ERR_ARG,
+                 "compressor: initialize options with FRUG_COMPRESSOR_OPTIONS_INIT");
+    if (options)
+        frugi_struct_read(&full, options);
+    FRUG_FAIL_IF(full.threads < 0, FRUG_ERR_ARG, "compressor: negative number of threads: %d", full.threads);
     frug_compressor *c = frugi_calloc(1, sizeof *c);
     FRUG_FAIL_IF(!c, FRUG_ERR_MEMORY, "compressor: out of memory");
-    frug_status status = init(c, config, layout, options ? options : &defaults);
+    frug_status status = init(c, config, layout, &full);
     if (status == FRUG_OK)
         *compressor = c;
     else
@@ -167,7 +170,8 @@ void frug_compressor_destroy(frug_compressor *c) {
     frugi_free(c);
 }
 
-frug_status frug_compressor_bound(const frug_compressor *c, uint64_t begin, uint64_t count, size_t *bytes) {
+frug_status frug_compressor_bound(const frug_compressor *c, frug_range range, size_t *bytes) {
+    const uint64_t begin = range.begin, count = range.count;
     FRUG_FAIL_IF(!c || !bytes, FRUG_ERR_ARG, "bound: compressor or result is NULL");
     frugi_frame_size size;
     uint64_t most = 0, units = 0;
@@ -212,8 +216,8 @@ static frug_status set_tensor_signal(frug_compressor *c, frug_signal signal, siz
     return FRUG_OK;
 }
 
-frug_status frug_compressor_tell(frug_compressor *c, frug_signal signal, size_t tensor, const double *values,
-                                 size_t count) {
+frug_status frug_compressor_set_signal(frug_compressor *c, frug_signal signal, size_t tensor, const double *values,
+                                       size_t count) {
     FRUG_FAIL_IF(!c || !values || count == 0, FRUG_ERR_ARG, "tell: compressor or values are missing");
     for (size_t i = 0; i < count; i++)
         FRUG_FAIL_IF(!(values[i] >= 0 && values[i] <= DBL_MAX), FRUG_ERR_ARG,

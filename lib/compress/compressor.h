@@ -122,7 +122,13 @@ typedef struct frugi_workspace {
     void *memory;    /* the allocation behind the arrays above */
 } frugi_workspace;
 
+/** Decodes frames with the views and the scratch memory of a compressor. */
+struct frug_decoder {
+    frug_compressor *c;
+};
+
 struct frug_compressor {
+    frug_decoder decoder; /* of this compressor */
     struct frug_config config;
     frug_layout *layout;
     uint64_t layout_hash;
@@ -422,7 +428,7 @@ typedef struct frugi_target {
 } frugi_target;
 
 /**
- * The two halves of frug_decompress_add(): check frames completely, then add them up. No other function of the
+ * The two halves of frug_decode_add(): check frames completely, then add them up. No other function of the
  * compressor may be called in between.
  */
 frug_status frugi_frames_open(frug_compressor *c, const void *const *frames, const size_t *lens, size_t count_frames,

@@ -2,6 +2,7 @@
 #include "compress/compressor.h"
 
 #include "base/status.h"
+#include "base/struct_size.h"
 
 void frugi_stats_count(frug_compressor *c, uint64_t bytes, uint64_t entries, uint64_t elements) {
     frug_stats *s = &c->stats;
@@ -25,17 +26,17 @@ void frugi_stats_add_tallies(frug_compressor *c) {
         s->seconds_select += t->select;
         s->seconds_encode += t->encode;
         s->seconds_store += t->store;
-        s->blocks_held += t->skipped;
+        s->blocks_skipped += t->skipped;
     }
     c->energy_seen += seen;
     c->energy_left += left;
-    s->energy_kept_now = seen > 0 ? 1 - left / seen : 0;
-    s->energy_kept_mean = c->energy_seen > 0 ? 1 - c->energy_left / c->energy_seen : 0;
+    s->energy_sent_now = seen > 0 ? 1 - left / seen : 0;
+    s->energy_sent_mean = c->energy_seen > 0 ? 1 - c->energy_left / c->energy_seen : 0;
 }
 
 frug_status frug_compressor_stats(const frug_compressor *c, frug_stats *stats) {
     FRUG_FAIL_IF(!c || !stats, FRUG_ERR_ARG, "stats: compressor or stats is NULL");
-    FRUG_FAIL_IF(stats->struct_size < sizeof *stats, FRUG_ERR_ARG, "stats: set struct_size to sizeof(frug_stats)");
-    *stats = c->stats;
+    FRUG_FAIL_IF(!frugi_struct_valid(stats), FRUG_ERR_ARG, "stats: set struct_size to sizeof(frug_stats)");
+    frugi_struct_write(stats, &c->stats);
     return FRUG_OK;
 }

@@ -1,5 +1,5 @@
 /*
- * decompress.c - frug_decompress_add() and frug_apply(): add up frames and apply the sum.
+ * decompress.c - frug_decode_add() and frug_decode_apply(): add up frames and apply the sum.
  *
  * All frames are checked completely before the destination changes. Then one block at a time is summed in the L1 cache,
  * in the order of the frames, and added to its destination. So there is one pass over memory for any number of frames,
@@ -409,14 +409,39 @@ static frug_status sum_frames(frug_compressor *c, const void *const *frames, con
     return FRUG_OK;
 }
 
-frug_status frug_decompress_add(frug_compressor *c, const void *const *frames, const size_t *lens, size_t count_frames,
-                                float scale, uint64_t begin, uint64_t count, float *dst) {
-    frugi_target t = {.dst = dst, .begin = begin, .count = count, .keep = 1.0f, .gain = scale};
-    return sum_frames(c, frames, lens, count_frames, &t);
+frug_status frug_decode_add(frug_decoder *decoder, frug_range range, const void *const *frames, const size_t *lens,
+                            size_t count_frames, double scale, float *dst) {
+    frugi_target t = {.dst = dst, .begin = range.begin, .count = range.count, .keep = 1.0f, .gain = (float)scale};
+    return sum_frames(decoder ? decoder->c : NULL, frames, lens, count_frames, &t);
 }
 
-frug_status frug_apply(frug_compressor *c, const void *const *frames, const size_t *lens, size_t count_frames,
-                       float rate, float decay, uint64_t begin, uint64_t count, float *weights) {
-    frugi_target t = {.dst = weights, .begin = begin, .count = count, .keep = 1.0f - decay, .gain = -rate};
-    return sum_frames(c, frames, lens, count_frames, &t);
+frug_status frug_decode_apply(frug_decoder *decoder, frug_range range, const void *const *frames, const size_t *lens,
+                              size_t count_frames, double rate, double decay, float *weights) {
+    frugi_target t = {.dst = weights, .begin = range.begin, .count = range.count};
+    t.keep = 1.0f - (float)decay;
+    t.gain = -(float)rate;
+    return sum_frames(decoder ? decoder->c : NULL, frames, lens, count_frames, &t);
+}
+
+frug_decoder *frug_compressor_decoder(frug_compressor *c) {
+    return c ? &c->decoder : NULL;
+}
+
+frug_status frug_decoder_create(const frug_layout *layout, int threads, frug_decoder **decoder) {
+    frug_config *config = NULL;
+    frug_compressor *c = NULL;
+    frug_compressor_options options = FRUG_COMPRESSOR_OPTIONS_INIT;
+    options.threads = threads;
+    FRUG_FAIL_IF(!decoder, FRUG_ERR_ARG, "decoder: result is NULL");
+    FRUG_TRY(frug_config_create("feedback=none", &config));
+    frug_status status = frug_compressor_create(config, layout, &options, &c);
+    frug_config_destroy(config);
+    FRUG_TRY(status);
+    *decoder = &c->decoder;
+    return FRUG_OK;
+}
+
+void frug_decoder_destroy(frug_decoder *decoder) {
+    if (decoder)
+        frug_compressor_destroy(decoder->c);
 }

@@ -67,7 +67,7 @@ static uint64_t extract_block(const frugi_compress_call *call, block_range b, co
     }
     if (b.has_residual && !send_zeros)
         store_block(call, ws, &b);
-    call->c->stats.blocks_held += b.skipped;
+    call->c->stats.blocks_skipped += b.skipped;
     return k;
 }
 
@@ -76,7 +76,8 @@ frug_status frugi_extract_values(frug_compressor *c, uint64_t step, uint64_t beg
     uint64_t done = 0, elements = 0, block = c->config.block;
     size_t bytes = 0;
     frugi_compress_call call = {.c = c, .step = step, .begin = begin, .count = count, .grad = grad};
-    FRUG_TRY(frug_compressor_bound(c, begin, count, &bytes)); /* checks that no block and no selection group is cut */
+    FRUG_TRY(frug_compressor_bound(c, (frug_range){begin, count},
+                                   &bytes)); /* checks that no block and no selection group is cut */
     FRUG_TRY(frugi_call_init(&call));
     frugi_range_iter it = frugi_range_start(c, begin, begin + count);
     while (frugi_range_next(&it)) {

@@ -7,6 +7,7 @@
  */
 #include "compress/compressor.h"
 
+#include "base/struct_size.h"
 #include "codec/unit_value.h"
 #include "base/block_count.h"
 #include "base/alloc.h"
@@ -417,7 +418,8 @@ static uint64_t planned_units(const frug_compressor *c, const frugi_select_group
     return c->config.rule == FRUGI_RULE_HYBRID ? planned_hybrid(c, group, count) : count;
 }
 
-static void plan_blocks(const frug_compressor *c, const frugi_tensor_view *view, uint64_t step, frug_plan *plan) {
+static void plan_blocks(const frug_compressor *c, const frugi_tensor_view *view, uint64_t step,
+                        frug_tensor_plan *plan) {
     frugi_section s = {
         .block = c->config.block, .begin = view->begin, .count = view->count, .index = FRUGI_INDEX_CODE_LOCAL};
     plan->density = frugi_control_density(c->control, step, view->number);
@@ -426,10 +428,10 @@ static void plan_blocks(const frug_compressor *c, const frugi_tensor_view *view,
     frugi_section_measure(&s);
     plan->units = view->count;
     plan->segments = s.blocks;
-    plan->kept = s.entries;
+    plan->selected = s.entries;
 }
 
-static void plan_units(const frug_compressor *c, const frugi_tensor_view *view, uint64_t step, frug_plan *plan) {
+static void plan_units(const frug_compressor *c, const frugi_tensor_view *view, uint64_t step, frug_tensor_plan *plan) {
     static const char *const names[] = {"element", "run", "tile", "row", "column", "channel", "head"};
     const frugi_select_group *group = &c->select_group[view->select_group];
     bool element = view->grid.h == 1 && view->grid.w == 1;
@@ -440,23 +442,23 @@ static void plan_units(const frug_compressor *c, const frugi_tensor_view *view, 
     plan->segments =
         c->config.segment == FRUGI_SEGMENT_ALL ? 0 : (group->units - 1) / frugi_select_group_segment(c, group) + 1;
     plan->density = planned_density(c, group, step);
-    plan->kept = planned_units(c, group, step, plan->density) * (view->grid.units / group->units);
+    plan->selected = planned_units(c, group, step, plan->density) * (view->grid.units / group->units);
 }
 
-frug_status frug_compressor_plan(const frug_compressor *c, uint64_t step, size_t tensor, frug_plan *plan) {
-    FRUG_FAIL_IF(!c || !plan || plan->struct_size < sizeof *plan, FRUG_ERR_ARG,
+frug_status frug_compressor_plan(const frug_compressor *c, uint64_t step, size_t tensor, frug_tensor_plan *plan) {
+    FRUG_FAIL_IF(!c || !frugi_struct_valid(plan), FRUG_ERR_ARG,
                  "plan: compressor or result is NULL, or its struct_size is not set");
     FRUG_FAIL_IF(tensor >= c->layout->count, FRUG_ERR_ARG, "plan: no tensor %zu: the layout has %zu", tensor,
                  c->layout->count);
     const frug_tensor *t = &c->layout->tensor[tensor];
-    frug_plan made = {.struct_size = sizeof made, .unit = "element", .unit_h = 1, .unit_w = 1, .density = 1};
+    frug_tensor_plan made = {.struct_size = sizeof made, .unit = "element", .unit_h = 1, .unit_w = 1, .density = 1};
     size_t i = frugi_view_at(c, t->offset);
-    made.units = made.kept = frugi_tensor_elements(t);
+    made.units = made.selected = frugi_tensor_elements(t);
     made.dense = 1;
     if (made.units && !c->view[i].dense && !frugi_control_sends_all(&c->config, step)) {
         made.dense = 0;
         (c->by_units ? plan_units : plan_blocks)(c, &c->view[i], step, &made);
     }
-    *plan = made;
+    frugi_struct_write(plan, &made);
     return FRUG_OK;
 }

@@ -25,7 +25,8 @@ static uint64_t block_of(const frug_compressor *c, const frugi_range_iter *it, u
     return it->view->first_block + (element - it->view->begin) / c->config.block;
 }
 
-frug_status frug_compressor_residual(const frug_compressor *c, uint64_t begin, uint64_t count, float *dst) {
+frug_status frug_compressor_get_residual(const frug_compressor *c, frug_range range, float *dst) {
+    const uint64_t begin = range.begin, count = range.count;
     FRUG_FAIL_IF(!c || (!dst && count), FRUG_ERR_ARG, "residual: compressor or destination is NULL");
     frugi_frame_size size;
     FRUG_TRY(frugi_make_sections(c, begin, count, 0, FRUGI_SECTIONS_DENSE, NULL, &size));
@@ -60,7 +61,8 @@ static void write_block(frug_compressor *c, uint64_t b, const float *src, uint64
     frugi_store_save(&c->residual, b, block, frugi_random(c->config.seed, WRITE_STEP, b));
 }
 
-frug_status frug_compressor_put_residual(frug_compressor *c, uint64_t begin, uint64_t count, const float *src) {
+frug_status frug_compressor_set_residual(frug_compressor *c, frug_range range, const float *src) {
+    const uint64_t begin = range.begin, count = range.count;
     FRUG_FAIL_IF(!c || (!src && count), FRUG_ERR_ARG, "residual: compressor or source is NULL");
     frugi_frame_size size;
     FRUG_TRY(frugi_make_sections(c, begin, count, 0, FRUGI_SECTIONS_DENSE, NULL, &size));

@@ -155,7 +155,7 @@ static void resolve_auto(frug_config *config) {
 
 static void write_text(frug_config *config) {
     const frugi_option_row *row;
-    size_t used = 0;
+    size_t used = 0, item = 0;
     for (size_t i = 0; (row = frugi_option_row_at(i)); i++) {
         char value[FRUGI_VALUE_TEXT_MAX];
         if (!row->print)
@@ -163,7 +163,22 @@ static void write_text(frug_config *config) {
         row->print(row, config, value);
         used += (size_t)snprintf(config->text + used, sizeof config->text - used, "%s%s=%s", used ? "," : "",
                                  row->option.name, value);
+        item +=
+            (size_t)snprintf(config->items + item, sizeof config->items - item, "%s%c%s", row->option.name, 0, value);
+        item++; /* the terminating 0 */
     }
+}
+
+const char *frug_config_get(const frug_config *config, const char *option) {
+    if (!config || !option)
+        return NULL;
+    for (const char *name = config->items; *name;) {
+        const char *value = name + strlen(name) + 1;
+        if (strcmp(name, option) == 0)
+            return value;
+        name = value + strlen(value) + 1;
+    }
+    return NULL;
 }
 
 static frug_status parse_config(const char *text, const char *optimizer, frug_config *config) {

@@ -211,7 +211,8 @@ struct frug_config {
     frugi_stats_level stats;
     double density_gain; /* factor of every density, clipped to 1; 1 except for the sums of reduce=split; not in text */
     uint64_t given;      /* bit i: row i of the option table was in the user's text, not only in a preset */
-    char text[FRUGI_CONFIG_TEXT_MAX]; /* canonical text with every option */
+    char text[FRUGI_CONFIG_TEXT_MAX];  /* canonical text with every option */
+    char items[FRUGI_CONFIG_TEXT_MAX]; /* the same as name, value, name, value, ..., each terminated by 0 */
 };
 
 #endif

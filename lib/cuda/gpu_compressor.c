@@ -5,7 +5,7 @@
  * A CPU compressor without a residual (`plan`) has the layout and the schedule. It divides ranges into sections, which
  * are passed to the kernels as arguments.
  */
-#include "frugrad_cuda.h"
+#include "frugrad/cuda.h"
 
 #include "base/crc32c.h"
 #include "cuda/gpu_compressor.h"
@@ -110,7 +110,7 @@ static frug_status make_crc_tables(frug_cuda *g) {
 }
 
 static frug_status init(frug_cuda *g, const frug_config *config, const frug_layout *layout,
-                        const frug_options *options) {
+                        const frug_compressor_options *options) {
     struct frug_config plan = *config;
     plan.feedback = FRUGI_FEEDBACK_NONE; /* the residual is on the device */
     g->config = *config;
@@ -131,8 +131,8 @@ static frug_status init(frug_cuda *g, const frug_config *config, const frug_layo
     return FRUG_OK;
 }
 
-frug_status frug_cuda_create(const frug_config *config, const frug_layout *layout, const frug_options *options,
-                             frug_cuda **cuda) {
+frug_status frug_cuda_create(const frug_config *config, const frug_layout *layout,
+                             const frug_compressor_options *options, frug_cuda **cuda) {
     FRUG_FAIL_IF(!config || !layout || !cuda, FRUG_ERR_ARG, "cuda: null config, layout or result pointer");
     frug_cuda *g = calloc(1, sizeof *g);
     FRUG_FAIL_IF(!g, FRUG_ERR_MEMORY, "cuda: out of memory");
@@ -159,19 +159,20 @@ void frug_cuda_destroy(frug_cuda *g) {
     free(g);
 }
 
-frug_status frug_cuda_bound(const frug_cuda *g, uint64_t begin, uint64_t count, size_t *bytes) {
+frug_status frug_cuda_bound(const frug_cuda *g, frug_range range, size_t *bytes) {
+    const uint64_t begin = range.begin, count = range.count;
     FRUG_FAIL_IF(!g, FRUG_ERR_ARG, "cuda: null compressor");
-    return frug_compressor_bound(g->plan, begin, count, bytes);
+    return frug_compressor_bound(g->plan, (frug_range){begin, count}, bytes);
 }
 
 /* ---- compress and sum -------------------------------------------------------------------------------- */
 
 /** A range at a step: its sections, and the header that its frame must have. */
-typedef struct range {
+typedef struct planned_range {
     frugi_frame_size cut;
     frugi_gpu_frame_header header;
     bool dense; /* everything is sent */
-} range;
+} planned_range;
 
 frug_status frugi_cuda_check_device(const frug_cuda *g) {
     int device;
@@ -181,7 +182,7 @@ frug_status frugi_cuda_check_device(const frug_cuda *g) {
     return FRUG_OK;
 }
 
-static frug_status plan_range(frug_cuda *g, uint64_t step, uint64_t begin, uint64_t count, range *r) {
+static frug_status plan_range(frug_cuda *g, uint64_t step, uint64_t begin, uint64_t count, planned_range *r) {
     FRUG_TRY(frugi_cuda_check_device(g));
     FRUG_TRY(frugi_make_step_sections(g->plan, step, begin, count, &r->dense, &r->cut));
     FRUG_TRY(frugi_cuda_qsgd_check_range(g, &r->cut, begin, count));
@@ -240,12 +241,13 @@ size_t frugi_cuda_fill_table(const frug_cuda *g, const frugi_frame_size *cut, si
     return from;
 }
 
-frug_status frug_cuda_compress(frug_cuda *g, uint64_t step, uint64_t begin, uint64_t count, const float *grad,
-                               void *dst, size_t cap, size_t *len, frug_stream stream) {
+frug_status frug_cuda_compress(frug_cuda *g, uint64_t step, frug_range range, const float *grad, void *dst, size_t cap,
+                               size_t *len, frug_stream stream) {
+    const uint64_t begin = range.begin, count = range.count;
     FRUG_FAIL_IF(!g || (!grad && count) || !dst || !len, FRUG_ERR_ARG,
                  "cuda: null compressor, gradient, destination or length pointer");
     FRUG_FAIL_IF((uintptr_t)dst % 4 != 0, FRUG_ERR_ARG, "cuda: the destination is not aligned to 4 bytes");
-    range r;
+    planned_range r;
     FRUG_TRY(plan_range(g, step, begin, count, &r));
     *len = r.cut.bytes; /* also if the buffer is too short */
     FRUG_FAIL_IF(cap < r.cut.bytes, FRUG_ERR_SHORT_BUFFER, "cuda: the frame has %llu bytes, the buffer only %zu",
@@ -284,7 +286,7 @@ frug_status frug_cuda_compress(frug_cuda *g, uint64_t step, uint64_t begin, uint
 }
 
 /* Check frames before the first element of dst changes: completely, or only what the sum kernel does not check. */
-static frug_status check_frames(frug_cuda *g, const range *r, uint64_t step, frugi_gpu_sum_args *sum,
+static frug_status check_frames(frug_cuda *g, const planned_range *r, uint64_t step, frugi_gpu_sum_args *sum,
                                 frug_stream stream) {
     TRY_CUDA("checksum",
              frugi_gpu_crc_launch(sum->frame, sum->frames, r->cut.bytes, g->crc, g->workspace, g->processors, stream));
@@ -303,7 +305,7 @@ static frug_status sum_frames(frug_cuda *g, uint64_t step, const void *const *fr
                  "cuda: null compressor, frames or destination");
     FRUG_FAIL_IF(count_frames > FRUGI_GPU_FRAMES, FRUG_ERR_ARG, "cuda: %zu frames are too many; at most %u per call",
                  count_frames, FRUGI_GPU_FRAMES);
-    range r;
+    planned_range r;
     frugi_gpu_sum_args sum = {.frames = (uint32_t)count_frames,
                               .dst = t->dst,
                               .begin = t->begin,
@@ -327,19 +329,22 @@ static frug_status sum_frames(frug_cuda *g, uint64_t step, const void *const *fr
     return frugi_cuda_qsgd_sum(g, &r.cut, step, &sum, false, stream);
 }
 
-frug_status frug_cuda_decompress_add(frug_cuda *g, uint64_t step, const void *const *frames, size_t count_frames,
-                                     float scale, uint64_t begin, uint64_t count, float *dst, frug_stream stream) {
-    frugi_target t = {.dst = dst, .begin = begin, .count = count, .keep = 1.0f, .gain = scale};
+frug_status frug_cuda_decode_add(frug_cuda *g, uint64_t step, frug_range range, const void *const *frames,
+                                 size_t count_frames, double scale, float *dst, frug_stream stream) {
+    const uint64_t begin = range.begin, count = range.count;
+    frugi_target t = {.dst = dst, .begin = begin, .count = count, .keep = 1.0f, .gain = (float)scale};
     return sum_frames(g, step, frames, count_frames, &t, false, stream);
 }
 
-frug_status frug_cuda_apply(frug_cuda *g, uint64_t step, const void *const *frames, size_t count_frames, float rate,
-                            float decay, uint64_t begin, uint64_t count, float *weights, frug_stream stream) {
-    frugi_target t = {.dst = weights, .begin = begin, .count = count, .keep = 1.0f - decay, .gain = -rate};
+frug_status frug_cuda_decode_apply(frug_cuda *g, uint64_t step, frug_range range, const void *const *frames,
+                                   size_t count_frames, double rate, double decay, float *weights, frug_stream stream) {
+    const uint64_t begin = range.begin, count = range.count;
+    frugi_target t = {
+        .dst = weights, .begin = begin, .count = count, .keep = 1.0f - (float)decay, .gain = -(float)rate};
     return sum_frames(g, step, frames, count_frames, &t, true, stream);
 }
 
-frug_status frug_cuda_verdict(frug_cuda *g, frug_stream stream) {
+frug_status frug_cuda_check(frug_cuda *g, frug_stream stream) {
     frugi_gpu_error error;
     FRUG_FAIL_IF(!g, FRUG_ERR_ARG, "cuda: null compressor");
     TRY_CUDA("copy status", cudaMemcpyAsync(&error, g->error, sizeof error, cudaMemcpyDeviceToHost, stream));

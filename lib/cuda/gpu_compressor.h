@@ -2,7 +2,7 @@
 #ifndef FRUGI_GPU_COMPRESSOR_H
 #define FRUGI_GPU_COMPRESSOR_H
 
-#include "frugrad_cuda.h"
+#include "frugrad/cuda.h"
 
 #include "base/status.h"
 #include "compress/compressor.h"

@@ -48,8 +48,8 @@ frug_status frugi_cuda_clip(frug_cuda *g, frugi_gpu_compress_args *args, uint64_
     return launch_norm(g, args->begin, count, args->grad, NULL, &g->workspace->gain, stream);
 }
 
-frug_status frug_cuda_norm(frug_cuda *g, uint64_t begin, uint64_t count, const float *grad, double *norm,
-                           frug_stream stream) {
+frug_status frug_cuda_norm(frug_cuda *g, frug_range range, const float *grad, double *norm, frug_stream stream) {
+    const uint64_t begin = range.begin, count = range.count;
     FRUG_FAIL_IF(!g || (!grad && count) || !norm, FRUG_ERR_ARG, "cuda: null compressor, gradient or norm pointer");
     uint64_t total = frug_layout_elements(g->plan->layout);
     FRUG_FAIL_IF(begin > total || count > total - begin, FRUG_ERR_ARG,

@@ -6,8 +6,9 @@
 
 #include "base/philox.h"
 
-frug_status frug_cuda_keep(frug_cuda *g, uint64_t step, uint64_t begin, uint64_t count, const float *values,
-                           frug_stream stream) {
+frug_status frug_cuda_residual_add(frug_cuda *g, uint64_t step, frug_range range, const float *values,
+                                   frug_stream stream) {
+    const uint64_t begin = range.begin, count = range.count;
     FRUG_FAIL_IF(!g || (!values && count), FRUG_ERR_ARG, "cuda: null compressor or values");
     bool all;
     frugi_frame_size cut;

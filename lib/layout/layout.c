@@ -3,6 +3,7 @@
 #include "layout/layout.h"
 
 #include "base/status.h"
+#include "base/struct_size.h"
 
 #include <string.h>
 
@@ -60,10 +61,11 @@ static frug_status check_tensor(const frug_layout *layout, const frug_tensor *te
     return FRUG_OK;
 }
 
-frug_status frug_layout_add(frug_layout *layout, const frug_tensor *tensor) {
-    FRUG_FAIL_IF(!layout || !tensor, FRUG_ERR_ARG, "layout: layout or tensor is NULL");
-    FRUG_FAIL_IF(tensor->struct_size < sizeof *tensor, FRUG_ERR_ARG,
-                 "layout: initialize tensors with FRUG_TENSOR_INIT");
+frug_status frug_layout_add(frug_layout *layout, const frug_tensor *added) {
+    FRUG_FAIL_IF(!layout || !added, FRUG_ERR_ARG, "layout: layout or tensor is NULL");
+    FRUG_FAIL_IF(!frugi_struct_valid(added), FRUG_ERR_ARG, "layout: initialize tensors with FRUG_TENSOR_INIT");
+    frug_tensor full = FRUG_TENSOR_INIT, *tensor = &full;
+    frugi_struct_read(tensor, added);
     uint64_t offset = tensor->offset == FRUG_APPEND ? frug_layout_elements(layout) : tensor->offset;
     FRUG_TRY(check_tensor(layout, tensor, offset));
     if (layout->count == layout->capacity) {
@@ -77,7 +79,6 @@ frug_status frug_layout_add(frug_layout *layout, const frug_tensor *tensor) {
     FRUG_FAIL_IF(!name, FRUG_ERR_MEMORY, "layout: out of memory");
     frug_tensor *slot = &layout->tensor[layout->count++];
     *slot = *tensor;
-    slot->struct_size = sizeof *slot;
     slot->name = name;
     slot->offset = offset;
     return FRUG_OK;
@@ -112,9 +113,10 @@ uint64_t frug_layout_elements(const frug_layout *layout) {
 }
 
 frug_status frug_layout_get(const frug_layout *layout, size_t i, frug_tensor *tensor) {
-    FRUG_FAIL_IF(!layout || !tensor, FRUG_ERR_ARG, "layout: layout or tensor is NULL");
+    FRUG_FAIL_IF(!layout || !frugi_struct_valid(tensor), FRUG_ERR_ARG,
+                 "layout: layout or tensor is NULL, or struct_size is not set");
     FRUG_FAIL_IF(i >= layout->count, FRUG_ERR_ARG, "layout: no tensor %zu, there are %zu", i, layout->count);
-    *tensor = layout->tensor[i];
+    frugi_struct_write(tensor, &layout->tensor[i]);
     return FRUG_OK;
 }
 

@@ -182,14 +182,14 @@ double frug_optimizer_gain(const frug_optimizer *o) {
     return o ? o->gain : 1;
 }
 
-int frug_optimizer_cuts(const frug_optimizer *o, size_t tensor) {
+int frug_optimizer_can_split(const frug_optimizer *o, size_t tensor) {
     for (size_t i = 0; o && i < o->tensors; i++)
         if (o->tensor[i].number == tensor)
             return o->tensor[i].rule != FRUGI_UPDATE_TARGET;
     return 1;
 }
 
-uint64_t frug_optimizer_states(const frug_optimizer *o) {
+uint64_t frug_optimizer_state_count(const frug_optimizer *o) {
     if (!o)
         return 0;
     uint64_t moments = o->targets ? 2 * o->targets->moments : 0;

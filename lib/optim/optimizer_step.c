@@ -152,33 +152,36 @@ static frug_status check_step(const frug_optimizer *o, uint64_t begin, uint64_t 
     return frugi_optim_range_check(o, begin, count);
 }
 
-frug_status frug_optimizer_step(frug_optimizer *o, uint64_t step, uint64_t begin, uint64_t count, const float *grad,
-                                double rate, float *weights) {
+frug_status frug_optimizer_step(frug_optimizer *o, uint64_t step, frug_range range, const float *grad, double rate,
+                                float *weights) {
+    const uint64_t begin = range.begin, count = range.count;
     FRUG_FAIL_IF(!grad, FRUG_ERR_ARG, "step: null gradient");
     FRUG_TRY(check_step(o, begin, count, rate, weights));
     frugi_inertia_seek(o, step);
     const frugi_step_args args = make_step_args(o, step, rate);
-    frugi_optim_range range;
-    for (size_t next = 0; frugi_optim_range_next(o, begin, count, &next, &range);)
-        update_range(o, &args, &range, grad + (range.from - begin), weights + (range.from - begin));
+    frugi_optim_range part;
+    for (size_t next = 0; frugi_optim_range_next(o, begin, count, &next, &part);)
+        update_range(o, &args, &part, grad + (part.from - begin), weights + (part.from - begin));
     return FRUG_OK;
 }
 
-frug_status frug_optimizer_step_measured(frug_optimizer *o, uint64_t step, uint64_t begin, uint64_t count,
-                                         const float *measured, double rate, float *weights) {
+frug_status frug_optimizer_step_measured(frug_optimizer *o, uint64_t step, frug_range range, const float *measured,
+                                         double rate, float *weights) {
+    const uint64_t begin = range.begin, count = range.count;
     FRUG_TRY(check_step(o, begin, count, rate, weights));
-    FRUG_FAIL_IF(!measured && frug_optimizer_wants(o, step, begin, count), FRUG_ERR_ARG, "step: null measurements");
+    FRUG_FAIL_IF(!measured && frug_optimizer_measure_count(o, step, (frug_range){begin, count}), FRUG_ERR_ARG,
+                 "step: null measurements");
     frugi_inertia_seek(o, step);
     const frugi_step_args args = make_step_args(o, step, rate);
-    frugi_optim_range range;
-    for (size_t next = 0; frugi_optim_range_next(o, begin, count, &next, &range);) {
-        const frugi_optim_target *t = frugi_optim_range_sketch(o, step, &range);
-        float *w = weights + (range.from - begin);
-        uint64_t floats = frugi_optim_range_floats(o, step, &range); /* before the step changes the state */
+    frugi_optim_range part;
+    for (size_t next = 0; frugi_optim_range_next(o, begin, count, &next, &part);) {
+        const frugi_optim_target *t = frugi_optim_range_sketch(o, step, &part);
+        float *w = weights + (part.from - begin);
+        uint64_t floats = frugi_optim_range_floats(o, step, &part); /* before the step changes the state */
         if (t)
-            frugi_target_update_measured(o, &args, t, measured, w, range.tensor->decays ? args.keep : 1.0f);
+            frugi_target_update_measured(o, &args, t, measured, w, part.tensor->decays ? args.keep : 1.0f);
         else
-            update_range(o, &args, &range, measured, w);
+            update_range(o, &args, &part, measured, w);
         measured += floats;
     }
     return FRUG_OK;

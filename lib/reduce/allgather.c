@@ -166,7 +166,7 @@ static frug_status compress_and_send(pipeline *p) {
     uint64_t begin = p->begin[chunk];
     unsigned char *frame = own_frame(p, chunk);
     double start = frugi_clock();
-    frug_status status = frug_compress(p->r->compressor, x->step, begin, p->begin[chunk + 1] - begin,
+    frug_status status = frug_compress(p->r->compressor, x->step, (frug_range){begin, p->begin[chunk + 1] - begin},
                                        x->grad + (begin - x->begin), frame, p->bytes[chunk], &len);
     if (status != FRUG_OK)
         memset(frame, 0, FRUGI_FRAME_HEADER);

@@ -8,6 +8,7 @@
  */
 #include "reduce/reducer.h"
 
+#include "base/struct_size.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/status.h"
@@ -31,8 +32,8 @@ struct frugi_async {
 
 static frug_status reduce(frug_reducer *r, const frug_bucket *b) {
     if (b->weights)
-        return frug_reduce_apply(r, b->step, b->begin, b->count, b->grad, b->rate, b->decay, b->weights);
-    return frug_reduce_sum(r, b->step, b->begin, b->count, b->grad, b->scale);
+        return frug_reducer_apply(r, b->step, b->range, b->grad, b->rate, b->decay, b->weights);
+    return frug_reducer_sum(r, b->step, b->range, b->grad, b->scale);
 }
 
 static void notify(const frug_bucket *b, frug_status status) {
@@ -109,21 +110,23 @@ static void reduce_inline(frugi_async *a, const frug_bucket *b) {
 }
 
 frug_status frug_reducer_submit(frug_reducer *r, const frug_bucket *bucket) {
-    FRUG_FAIL_IF(!r || !bucket || bucket->struct_size < sizeof *bucket, FRUG_ERR_ARG,
+    FRUG_FAIL_IF(!r || !frugi_struct_valid(bucket), FRUG_ERR_ARG,
                  "submit: reducer or bucket is NULL, or struct_size is not set");
+    frug_bucket full = FRUG_BUCKET_INIT;
+    frugi_struct_read(&full, bucket);
     if (!r->async)
         FRUG_TRY(create_async(r));
     frugi_async *a = r->async;
     double begin = frugi_clock();
     if (!a->has_thread) {
-        reduce_inline(a, bucket);
+        reduce_inline(a, &full);
         r->seconds_blocked += frugi_clock() - begin;
         return FRUG_OK;
     }
     pthread_mutex_lock(&a->lock);
     while (a->queued == FRUGI_QUEUE_MAX)
         pthread_cond_wait(&a->changed, &a->lock);
-    a->queue[(a->first + a->queued++) % FRUGI_QUEUE_MAX] = *bucket;
+    a->queue[(a->first + a->queued++) % FRUGI_QUEUE_MAX] = full;
     r->seconds_blocked += frugi_clock() - begin;
     pthread_cond_broadcast(&a->changed);
     pthread_mutex_unlock(&a->lock);

@@ -41,7 +41,7 @@ static double min_double(double a, double b) {
 
 static const frugi_exchange no_exchange = {0};
 
-static frug_status measure_latency(frug_reducer *r, frug_scene *s) {
+static frug_status measure_latency(frug_reducer *r, frug_cost_inputs *s) {
     s->latency = 1;
     for (int i = 0; i < LATENCY_ROUNDS; i++) {
         double start = frugi_clock();
@@ -52,7 +52,7 @@ static frug_status measure_latency(frug_reducer *r, frug_scene *s) {
 }
 
 /* Every rank sends to the next one in a ring and receives from the previous one at the same time. */
-static frug_status measure_bandwidth(frug_reducer *r, frug_scene *s) {
+static frug_status measure_bandwidth(frug_reducer *r, frug_cost_inputs *s) {
     frug_comm *comm = r->comm;
     double best = 1e9;
     for (int i = 0; i < BANDWIDTH_ROUNDS; i++) {
@@ -75,7 +75,7 @@ static frug_status measure_bandwidth(frug_reducer *r, frug_scene *s) {
     return FRUG_OK;
 }
 
-static frug_status measure_group(frug_reducer *r, frug_scene *s) {
+static frug_status measure_group(frug_reducer *r, frug_cost_inputs *s) {
     if (r->comm->size == 1)
         return FRUG_OK;
     frug_status status = frugi_buffer_reserve(&r->send_buf, MESSAGE_BYTES);
@@ -127,11 +127,12 @@ static frug_status make_layout(frug_layout **layout) {
 }
 
 static frug_status create_probe(const frug_compressor *like, probe *t) {
-    frug_options options = FRUG_OPTIONS_INIT; /* total_steps 0: the final density of the schedule */
+    frug_compressor_options options =
+        FRUG_COMPRESSOR_OPTIONS_INIT; /* total_steps 0: the final density of the schedule */
     options.threads = like->threads;
     FRUG_TRY(make_layout(&t->layout));
     FRUG_TRY(frug_compressor_create(&like->config, t->layout, &options, &t->compressor));
-    FRUG_TRY(frug_compressor_bound(t->compressor, 0, ELEMENTS, &t->cap));
+    FRUG_TRY(frug_compressor_bound(t->compressor, (frug_range){0, ELEMENTS}, &t->cap));
     t->frame = frugi_malloc(t->cap);
     t->grad = frugi_malloc(ELEMENTS * sizeof *t->grad);
     t->sum = frugi_calloc(ELEMENTS, sizeof *t->sum);
@@ -163,19 +164,20 @@ static frug_status time_decode(probe *t, size_t frames, double *seconds) {
     }
     for (unsigned i = 0; i < STEPS; i++) {
         double start = frugi_clock();
-        FRUG_TRY(frug_decompress_add(t->compressor, frame, len, frames, 1.0f, 0, ELEMENTS, t->sum));
+        FRUG_TRY(frug_decode_add(frug_compressor_decoder(t->compressor), (frug_range){0, ELEMENTS}, frame, len, frames,
+                                 1.0f, t->sum));
         *seconds = min_double(*seconds, frugi_clock() - start);
     }
     return FRUG_OK;
 }
 
-static frug_status run_probe(probe *t, frug_scene *s) {
+static frug_status run_probe(probe *t, frug_cost_inputs *s) {
     frug_frame_info info = {.struct_size = sizeof info};
     double n = (double)ELEMENTS, compress = 1e9, one, many;
     for (unsigned i = 0; i < STEPS; i++) {
         double start = frugi_clock();
-        FRUG_TRY(frug_compress(t->compressor, sparse_step(&t->compressor->config, i), 0, ELEMENTS, t->grad, t->frame,
-                               t->cap, &t->len));
+        FRUG_TRY(frug_compress(t->compressor, sparse_step(&t->compressor->config, i), (frug_range){0, ELEMENTS},
+                               t->grad, t->frame, t->cap, &t->len));
         compress = min_double(compress, frugi_clock() - start);
     }
     FRUG_TRY(frug_frame_check(t->frame, t->len, &info));
@@ -189,7 +191,7 @@ static frug_status run_probe(probe *t, frug_scene *s) {
     return FRUG_OK;
 }
 
-static frug_status measure_codec(const frug_reducer *r, frug_scene *s) {
+static frug_status measure_codec(const frug_reducer *r, frug_cost_inputs *s) {
     probe t = {0};
     frug_status status = create_probe(r->compressor, &t);
     if (status == FRUG_OK)
@@ -217,7 +219,7 @@ static frug_status resolve(frug_reducer *r) {
     const frug_compressor *c = r->compressor;
     const char *names[CANDIDATES];
     size_t count = list_candidates(&c->config, names), choice = 0;
-    frug_scene s = FRUG_SCENE_INIT;
+    frug_cost_inputs s = FRUG_COST_INPUTS_INIT;
     frug_status status = FRUG_OK;
     s.params = c->views ? c->view[c->views - 1].begin + c->view[c->views - 1].count : 1;
     s.workers = (uint32_t)r->comm->size;

@@ -10,6 +10,7 @@
 #include "reduce/cost_model.h"
 
 #include "base/status.h"
+#include "base/struct_size.h"
 
 #include <string.h>
 
@@ -21,7 +22,7 @@
 
 /** The cost of an algorithm for one rank. */
 typedef struct load {
-    double sent, received, busiest; /* bytes, as in frug_forecast */
+    double sent, received, busiest; /* bytes, as in frug_cost_estimate */
     double rounds, syncs;           /* rounds of payloads, and sync rounds */
     double node_bytes, node_rounds; /* bytes one way, and rounds, within a node */
     double compressed;              /* parameters */
@@ -67,7 +68,7 @@ typedef struct sum_cost {
 } sum_cost;
 
 /* What is sent back of a sum: all of it, or `down` times as many entries as one rank sends. */
-static sum_cost down_cost(const frug_scene *s, uint32_t m) {
+static sum_cost down_cost(const frug_cost_inputs *s, uint32_t m) {
     double n = (double)s->params, all = frugi_union_density(s->density, m);
     if (!(s->down > 0))
         return (sum_cost){frugi_sum_frame_bytes(n, all), all * n};
@@ -83,7 +84,7 @@ static double shard_bytes(double bytes, double owners) {
 /* ---- algorithms ---------------------------------------------------------------------- */
 
 /* A ring all-reduce: reduce-scatter, then all-gather. */
-static void load_dense(const frug_scene *s, load *l) {
+static void load_dense(const frug_cost_inputs *s, load *l) {
     double n = (double)s->params, p = s->workers;
     l->sent = l->received = l->busiest = 8 * n * (p - 1) / p;
     l->rounds = 2 * (p - 1);
@@ -91,7 +92,7 @@ static void load_dense(const frug_scene *s, load *l) {
 }
 
 /* All-gather of the frames, pipelined in chunks where the range is long. */
-static void load_gather(const frug_scene *s, load *l) {
+static void load_gather(const frug_cost_inputs *s, load *l) {
     double n = (double)s->params, p = s->workers;
     l->sent = l->received = l->busiest = (p - 1) * s->payload;
     l->rounds = 1;
@@ -102,7 +103,7 @@ static void load_gather(const frug_scene *s, load *l) {
 }
 
 /* Reduce-scatter and all-gather: each rank owns 1 / p of the parameters, sums it, and sends all or part of the sum. */
-static void load_split(const frug_scene *s, load *l) {
+static void load_split(const frug_cost_inputs *s, load *l) {
     double n = (double)s->params, p = s->workers;
     sum_cost d = down_cost(s, s->workers);
     l->sent = l->received = l->busiest = (p - 1) * (shard_bytes(s->payload, p) + shard_bytes(d.bytes, p));
@@ -115,7 +116,7 @@ static void load_split(const frug_scene *s, load *l) {
 }
 
 /* A message of recursive doubling that stands for m ranks: a frame as it is, or a sum. */
-static sum_cost partial_sum_cost(const frug_scene *s, uint32_t m) {
+static sum_cost partial_sum_cost(const frug_cost_inputs *s, uint32_t m) {
     double n = (double)s->params, u = frugi_union_density(s->density, m);
     return (sum_cost){m == 1 ? s->payload : frugi_sum_frame_bytes(n, u), u * n};
 }
@@ -125,7 +126,7 @@ static sum_cost partial_sum_cost(const frug_scene *s, uint32_t m) {
  * to the first ones before and receive the sum after, so the first groups stand for twice as many ranks, and one group
  * may stand for a number in between.
  */
-static void load_tree(const frug_scene *s, load *l) {
+static void load_tree(const frug_cost_inputs *s, load *l) {
     double n = (double)s->params, p = s->workers, path = 0;
     uint32_t power = 1, beyond;
     while (power <= s->workers / 2)
@@ -158,7 +159,7 @@ static void load_tree(const frug_scene *s, load *l) {
  * Hierarchical: a dense reduce-scatter inside the node, an all-gather of frames between the ranks with the same shard,
  * and a dense all-gather inside the node.
  */
-static void load_nodes(const frug_scene *s, load *l) {
+static void load_nodes(const frug_cost_inputs *s, load *l) {
     double n = (double)s->params, per = s->per_node, m = (double)s->workers / per;
     l->node_bytes = 8 * n * (per - 1) / per;
     l->node_rounds = per > 1 ? 2 : 0;
@@ -173,7 +174,7 @@ static void load_nodes(const frug_scene *s, load *l) {
 }
 
 /* Parameter servers: each sums its range for all ranks, and its link is the bottleneck, in both directions. */
-static void load_server(const frug_scene *s, load *l) {
+static void load_server(const frug_cost_inputs *s, load *l) {
     double n = (double)s->params, p = s->workers, servers = s->servers;
     sum_cost d = down_cost(s, s->workers);
     double up = shard_bytes(s->payload, servers), back = shard_bytes(d.bytes, servers);
@@ -189,7 +190,7 @@ static void load_server(const frug_scene *s, load *l) {
 
 static const struct {
     const char *name;
-    void (*load)(const frug_scene *scene, load *load);
+    void (*load)(const frug_cost_inputs *scene, load *load);
 } models[] = {{"dense", load_dense}, {"gather", load_gather}, {"split", load_split},
               {"tree", load_tree},   {"nodes", load_nodes},   {"server", load_server}};
 
@@ -197,10 +198,10 @@ static const struct {
 
 /* ---- from load to seconds ---------------------------------------------------------------- */
 
-static void run_model(size_t which, const frug_scene *s, frug_forecast *f) {
+static void run_model(size_t which, const frug_cost_inputs *s, frug_cost_estimate *f) {
     load l = {0};
     double others = (double)s->workers - 1;
-    *f = (frug_forecast){.struct_size = f->struct_size};
+    *f = (frug_cost_estimate){.struct_size = f->struct_size};
     models[which].load(s, &l);
     if (others > 0) {
         double syncs = l.syncs + 2; /* one sync round before the first payload, one after the last */
@@ -220,7 +221,7 @@ static void run_model(size_t which, const frug_scene *s, frug_forecast *f) {
     f->seconds_step = s->compute + f->seconds_compress + f->seconds_decode + f->seconds_exposed;
 }
 
-const char *frug_predictable_at(size_t i) {
+const char *frug_cost_algorithm_at(size_t i) {
     return i < MODELS ? models[i].name : NULL;
 }
 
@@ -229,7 +230,7 @@ static int is_valid(double x, int zero) {
     return x < 1e30 && (zero ? x >= 0 : x > 0);
 }
 
-static frug_status check_scene(const frug_scene *s) {
+static frug_status check_inputs(const frug_cost_inputs *s) {
     FRUG_FAIL_IF(s->params == 0 || s->params > (uint64_t)1 << 48 || s->workers == 0 || s->workers > 1u << 20,
                  FRUG_ERR_ARG, "predict: %llu parameters or %u workers is out of range", (unsigned long long)s->params,
                  s->workers);
@@ -249,28 +250,30 @@ static frug_status check_scene(const frug_scene *s) {
     return FRUG_OK;
 }
 
-frug_status frug_predict(const char *algorithm, const frug_scene *scene, frug_forecast *forecast) {
-    FRUG_FAIL_IF(!algorithm || !scene || !forecast || scene->struct_size < sizeof *scene ||
-                     forecast->struct_size < sizeof *forecast,
-                 FRUG_ERR_ARG, "predict: algorithm, scene or forecast is NULL, or struct_size is not set");
-    FRUG_TRY(check_scene(scene));
+frug_status frug_cost_predict(const char *algorithm, const frug_cost_inputs *inputs, frug_cost_estimate *estimate) {
+    FRUG_FAIL_IF(!algorithm || !frugi_struct_valid(inputs) || !frugi_struct_valid(estimate), FRUG_ERR_ARG,
+                 "predict: algorithm, inputs or estimate is NULL, or struct_size is not set");
+    frug_cost_inputs full = FRUG_COST_INPUTS_INIT;
+    frugi_struct_read(&full, inputs);
+    FRUG_TRY(check_inputs(&full));
     for (size_t i = 0; i < MODELS; i++)
         if (strcmp(models[i].name, algorithm) == 0) {
-            frug_forecast base = {.struct_size = sizeof base};
-            run_model(0, scene, &base);
-            run_model(i, scene, forecast);
-            forecast->speedup = forecast->seconds_step > 0 ? base.seconds_step / forecast->seconds_step : 1;
+            frug_cost_estimate base = {.struct_size = sizeof base}, made = {.struct_size = sizeof made};
+            run_model(0, &full, &base);
+            run_model(i, &full, &made);
+            made.speedup = made.seconds_step > 0 ? base.seconds_step / made.seconds_step : 1;
+            frugi_struct_write(estimate, &made);
             return FRUG_OK;
         }
     return frugi_fail(FRUG_ERR_ARG, "predict: unknown algorithm '%s'", algorithm);
 }
 
-size_t frugi_cheapest_algorithm(const frug_scene *scene, const char *const *names, size_t count) {
+size_t frugi_cheapest_algorithm(const frug_cost_inputs *scene, const char *const *names, size_t count) {
     size_t best = count;
     double shortest = 0;
     for (size_t i = 0; i < count; i++) {
-        frug_forecast f = {.struct_size = sizeof f};
-        if (frug_predict(names[i], scene, &f) != FRUG_OK)
+        frug_cost_estimate f = {.struct_size = sizeof f};
+        if (frug_cost_predict(names[i], scene, &f) != FRUG_OK)
             continue;
         if (best == count || f.seconds_step < shortest) {
             best = i;

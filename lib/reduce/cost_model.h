@@ -1,4 +1,5 @@
-/* cost_model.h - functions of the cost model that tests and reduce=auto use; the model itself is frug_predict(). */
+/* cost_model.h - functions of the cost model that tests and reduce=auto use; the model itself is frug_cost_predict().
+ */
 #ifndef FRUGI_COST_MODEL_H
 #define FRUGI_COST_MODEL_H
 
@@ -14,6 +15,6 @@ double frugi_sum_frame_bytes(double elements, double density);
  * The algorithm with the shortest predicted step; of equals the first. Returns its index in names, or count if none can
  * be predicted.
  */
-size_t frugi_cheapest_algorithm(const frug_scene *scene, const char *const *names, size_t count);
+size_t frugi_cheapest_algorithm(const frug_cost_inputs *scene, const char *const *names, size_t count);
 
 #endif

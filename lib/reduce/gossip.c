@@ -19,6 +19,7 @@
  * messages are sent on it. A rank that receives an error finishes the step with its other neighbors, which wait for its
  * frame, and then sends the error on in place of its next record.
  */
+#include "frugrad/experimental.h"
 #include "reduce/reducer.h"
 
 #include "base/float_bits.h"
@@ -136,12 +137,13 @@ static frug_status compress_difference(frug_gossip *g, uint64_t step, const floa
     FRUG_FAIL_IF(!x, FRUG_ERR_ARG, "gossip: weights is NULL");
     for (uint64_t i = 0; i < g->n; i++)
         g->work[i] = x[i] - g->hat[i];
-    return frug_compress(r->compressor, step, 0, g->n, g->work, r->send_buf.data, r->send_buf.bytes, len);
+    return frug_compress(r->compressor, step, (frug_range){0, g->n}, g->work, r->send_buf.data, r->send_buf.bytes, len);
 }
 
 /* dst += weight * frame */
 static frug_status decode_add(frug_gossip *g, const void *frame, size_t len, float weight, float *dst) {
-    return frug_decompress_add(g->base->compressor, &frame, &len, 1, weight, 0, g->n, dst);
+    return frug_decode_add(frug_compressor_decoder(g->base->compressor), (frug_range){0, g->n}, &frame, &len, 1, weight,
+                           dst);
 }
 
 /* Add all frames of this step to hat and gap: this rank's own first, then by rank. */
@@ -254,7 +256,7 @@ static frug_status create_buffers(frug_gossip *g, const float *start) {
                  "gossip: out of memory for three times %zu bytes", bytes);
     if (start) /* the same on all ranks, so the gap is 0 */
         memcpy(g->hat, start, bytes);
-    FRUG_TRY(frug_compressor_bound(g->base->compressor, 0, g->n, &g->bound));
+    FRUG_TRY(frug_compressor_bound(g->base->compressor, (frug_range){0, g->n}, &g->bound));
     return frugi_buffer_reserve(&g->base->send_buf, g->bound);
 }
 
@@ -283,8 +285,9 @@ static frug_status init_gossip(frug_gossip *g, const frug_config *config, const 
     return FRUG_OK;
 }
 
-frug_status frug_gossip_create(const frug_config *config, const frug_layout *layout, const frug_options *options,
-                               frug_comm *comm, const float *start, frug_gossip **gossip) {
+frug_status frug_gossip_create(const frug_config *config, const frug_layout *layout,
+                               const frug_compressor_options *options, frug_comm *comm, const float *start,
+                               frug_gossip **gossip) {
     FRUG_FAIL_IF(!config || !layout || !comm || !gossip, FRUG_ERR_ARG,
                  "gossip: config, layout, comm or result is NULL");
     frug_gossip *g = frugi_calloc(1, sizeof *g);

@@ -104,13 +104,13 @@ static frug_status prepare(frug_reducer *r, const frugi_exchange *x) {
     size_t whole = 0, node_size = (size_t)h->node_comm->size, nodes = (size_t)h->shard_comm->size;
     frugi_subgroup_update_deadline(h->node_comm);
     frugi_subgroup_update_deadline(h->shard_comm);
-    FRUG_TRY(frug_compressor_bound(r->compressor, x->begin, x->count, &whole));
+    FRUG_TRY(frug_compressor_bound(r->compressor, (frug_range){x->begin, x->count}, &whole));
     cut_shards(r->compressor, x, node_size, h->cut);
     h->begin = h->cut[h->node_comm->rank];
     h->count = h->cut[h->node_comm->rank + 1] - h->begin;
     h->bound = 0;
     if (h->count)
-        FRUG_TRY(frug_compressor_bound(r->compressor, h->begin, h->count, &h->bound));
+        FRUG_TRY(frug_compressor_bound(r->compressor, (frug_range){h->begin, h->count}, &h->bound));
     FRUG_TRY(frugi_buffer_reserve(&h->sum, (x->count + 1) * sizeof(float)));
     FRUG_TRY(frugi_buffer_reserve(&h->shard, (h->count + 1) * sizeof(float)));
     size_t dense = node_size * h->count * sizeof(float), frames = nodes * h->bound;

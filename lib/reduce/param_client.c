@@ -4,6 +4,8 @@
  * Requests are sent to all servers at the same time. A pull that has to wait for another worker gets the reply RETRY
  * and is sent again, so that neither side runs into its timeout because a third one is slow. Cost: param_server.c.
  */
+#include "frugrad/experimental.h"
+#include "base/struct_size.h"
 #include "reduce/param_message.h"
 #include "reduce/reducer.h"
 
@@ -175,7 +177,7 @@ static frug_status request_all(frug_client *client, frugi_param_kind kind) {
 
 /* ---- push and pull ------------------------------------------------------------------- */
 
-frug_status frug_client_push(frug_client *client, uint64_t step, const float *grad, float rate, float decay) {
+frug_status frug_client_push(frug_client *client, uint64_t step, const float *grad, double rate, double decay) {
     FRUG_FAIL_IF(!client || !grad, FRUG_ERR_ARG, "client: client or gradient is NULL");
     FRUG_FAIL_IF(client->pushed && step != client->step, FRUG_ERR_ARG,
                  "client: step %llu was pushed and must be pulled first", (unsigned long long)client->step);
@@ -183,12 +185,12 @@ frug_status frug_client_push(frug_client *client, uint64_t step, const float *gr
     double begin = frugi_clock(), clock = begin;
     for (size_t i = 0; !client->pushed && i < client->connections; i++) {
         connection *conn = &client->connection[i];
-        FRUG_TRY(frug_compress(client->c, step, conn->begin, conn->count, grad + conn->begin, conn->frame.data,
-                               conn->frame.bytes, &conn->len));
+        FRUG_TRY(frug_compress(client->c, step, (frug_range){conn->begin, conn->count}, grad + conn->begin,
+                               conn->frame.data, conn->frame.bytes, &conn->len));
     }
     client->step = step;
-    client->rate = rate;
-    client->decay = decay;
+    client->rate = (float)rate;
+    client->decay = (float)decay;
     client->pushed = true;
     frugi_time_phase(&clock, &client->stats.seconds_compress);
     FRUG_TRY(request_all(client, FRUGI_PARAM_PUSH));
@@ -251,9 +253,9 @@ uint64_t frug_client_start(const frug_client *client) {
 }
 
 frug_status frug_client_stats(const frug_client *client, frug_reduce_stats *stats) {
-    FRUG_FAIL_IF(!client || !stats || stats->struct_size < sizeof *stats, FRUG_ERR_ARG,
+    FRUG_FAIL_IF(!client || !frugi_struct_valid(stats), FRUG_ERR_ARG,
                  "client: client or statistics is NULL, or struct_size is not set");
-    *stats = client->stats;
+    frugi_struct_write(stats, &client->stats);
     return FRUG_OK;
 }
 
@@ -269,7 +271,7 @@ static frug_status create_connections(frug_client *client) {
         connection *conn = &client->connection[i];
         conn->begin = frugi_server_begin(client->c, i);
         conn->count = frugi_server_begin(client->c, i + 1) - conn->begin;
-        FRUG_TRY(frug_compressor_bound(client->c, conn->begin, conn->count, &conn->bound));
+        FRUG_TRY(frug_compressor_bound(client->c, (frug_range){conn->begin, conn->count}, &conn->bound));
         FRUG_TRY(frugi_buffer_reserve(&conn->frame, conn->bound));
         size_t sum = frugi_exact_frame_bound(client->c, conn->begin, conn->count, conn->count);
         conn->payload_max = log * (FRUGI_UPDATE_HEADER + (sum > conn->bound ? sum : conn->bound));
@@ -293,8 +295,8 @@ static frug_status join_servers(frug_client *client, float *weights) {
 }
 
 static frug_status init_client(frug_client *client, const frug_config *config, const frug_layout *layout,
-                               const frug_options *options, float *weights) {
-    frug_options client_options = FRUG_OPTIONS_INIT;
+                               const frug_compressor_options *options, float *weights) {
+    frug_compressor_options client_options = FRUG_COMPRESSOR_OPTIONS_INIT;
     if (options)
         client_options = *options;
     client_options.source = (uint32_t)client->comm->rank;
@@ -306,8 +308,9 @@ static frug_status init_client(frug_client *client, const frug_config *config, c
     return join_servers(client, weights);
 }
 
-frug_status frug_client_create(const frug_config *config, const frug_layout *layout, const frug_options *options,
-                               frug_comm *comm, uint64_t epoch, float *weights, frug_client **client) {
+frug_status frug_client_create(const frug_config *config, const frug_layout *layout,
+                               const frug_compressor_options *options, frug_comm *comm, uint64_t epoch, float *weights,
+                               frug_client **client) {
     FRUG_FAIL_IF(!config || !layout || !comm || !weights || !client, FRUG_ERR_ARG,
                  "client: config, layout, comm, weights or result is NULL");
     frug_client *created = frugi_calloc(1, sizeof *created);

@@ -16,6 +16,7 @@
  * A worker sends a request only after the reply to its last one, so one set of buffers per worker is enough. A worker
  * whose request is refused is dropped, so that the others do not wait for it.
  */
+#include "frugrad/experimental.h"
 #include "reduce/param_server.h"
 
 #include "base/clock.h"
@@ -294,7 +295,7 @@ static frug_status serve(server *s) {
 }
 
 static frug_status init_server(server *s, const frug_config *config, const frug_layout *layout,
-                               const frug_options *options) {
+                               const frug_compressor_options *options) {
     frug_config server_config = *config; /* with its text, for frugi_server_hash() */
     server_config.feedback = FRUGI_FEEDBACK_NONE;
     FRUG_TRY(frugi_check_servers(config, s->comm));
@@ -306,7 +307,7 @@ static frug_status init_server(server *s, const frug_config *config, const frug_
     s->hash = frugi_server_hash(s->c);
     s->staleness = config->staleness;
     s->weights += s->begin;
-    FRUG_TRY(frug_compressor_bound(s->c, s->begin, s->count, &s->bound));
+    FRUG_TRY(frug_compressor_bound(s->c, (frug_range){s->begin, s->count}, &s->bound));
     s->log_capacity = frugi_server_log_capacity(config, s->comm);
     s->log = frugi_calloc(s->log_capacity, sizeof *s->log);
     s->workers = s->comm->size - (int)config->servers;
@@ -341,8 +342,8 @@ static void free_server(server *s) {
     frug_compressor_destroy(s->c);
 }
 
-frug_status frug_server_run(const frug_config *config, const frug_layout *layout, const frug_options *options,
-                            frug_comm *comm, float *weights) {
+frug_status frug_server_run(const frug_config *config, const frug_layout *layout,
+                            const frug_compressor_options *options, frug_comm *comm, float *weights) {
     FRUG_FAIL_IF(!config || !layout || !comm || !weights, FRUG_ERR_ARG,
                  "server: config, layout, comm or weights is NULL");
     server s = {.comm = comm, .weights = weights};

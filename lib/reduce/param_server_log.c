@@ -47,7 +47,8 @@ static frug_status sum_frames(server *s, uint64_t step, size_t *frames, const wo
         if (!w->frame_pending || w->step != step)
             continue;
         const void *frame = w->frame.data;
-        FRUG_TRY(frug_decompress_add(s->c, &frame, &w->len, 1, 1.0f, s->begin, s->count, s->sum));
+        FRUG_TRY(frug_decode_add(frug_compressor_decoder(s->c), (frug_range){s->begin, s->count}, &frame, &w->len, 1,
+                                 1.0f, s->sum));
         w->frame_pending = false;
         *first = *frames ? *first : w;
         if ((*first)->rate != w->rate || (*first)->decay != w->decay)

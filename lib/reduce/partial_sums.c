@@ -8,9 +8,10 @@
 frug_status frugi_compress_range(frug_reducer *r, uint64_t step, uint64_t begin, uint64_t count, const float *grad,
                                  size_t *len) {
     size_t bound = 0;
-    FRUG_TRY(frug_compressor_bound(r->compressor, begin, count, &bound));
+    FRUG_TRY(frug_compressor_bound(r->compressor, (frug_range){begin, count}, &bound));
     FRUG_TRY(frugi_buffer_reserve(&r->send_buf, bound));
-    return frug_compress(r->compressor, step, begin, count, grad, r->send_buf.data, r->send_buf.bytes, len);
+    return frug_compress(r->compressor, step, (frug_range){begin, count}, grad, r->send_buf.data, r->send_buf.bytes,
+                         len);
 }
 
 frug_status frugi_decode_frames(frug_compressor *c, const void *const *frames, const size_t *lens, size_t count_frames,

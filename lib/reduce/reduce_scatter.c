@@ -85,7 +85,7 @@ static struct frug_config down_config(const struct frug_config *up) {
 
 static frug_status create_down_compressor(const frug_reducer *r, reduce_scatter *s) {
     const frug_compressor *up = r->compressor;
-    frug_options options = FRUG_OPTIONS_INIT;
+    frug_compressor_options options = FRUG_COMPRESSOR_OPTIONS_INIT;
     struct frug_config config = down_config(&up->config);
     options.threads = up->threads;
     options.total_steps = up->total_steps;
@@ -144,7 +144,7 @@ static frug_status compress_shards(frug_reducer *r, const frugi_exchange *x) {
     for (int i = 0; i < size; i++) {
         size_t bound = 0;
         if (shard_count(s, i))
-            FRUG_TRY(frug_compressor_bound(c, s->cut[i], shard_count(s, i), &bound));
+            FRUG_TRY(frug_compressor_bound(c, (frug_range){s->cut[i], shard_count(s, i)}, &bound));
         s->up_offset[i] = total;
         total += bound;
     }
@@ -154,8 +154,9 @@ static frug_status compress_shards(frug_reducer *r, const frugi_exchange *x) {
     for (int i = 0; i < size && status == FRUG_OK; i++) {
         size_t len = 0;
         if (shard_count(s, i))
-            status = frug_compress(c, x->step, s->cut[i], shard_count(s, i), x->grad + (s->cut[i] - x->begin),
-                                   r->send_buf.data + s->up_offset[i], r->send_buf.bytes - s->up_offset[i], &len);
+            status =
+                frug_compress(c, x->step, (frug_range){s->cut[i], shard_count(s, i)}, x->grad + (s->cut[i] - x->begin),
+                              r->send_buf.data + s->up_offset[i], r->send_buf.bytes - s->up_offset[i], &len);
         s->up_bytes[i] = len;
     }
     frugi_norm_clear(c);
@@ -188,7 +189,8 @@ static frug_status send_up(frug_reducer *r) {
     frug_comm *comm = r->comm;
     size_t n = 0, total = 0, bound = 0;
     if (shard_count(s, comm->rank))
-        FRUG_TRY(frug_compressor_bound(r->compressor, s->cut[comm->rank], shard_count(s, comm->rank), &bound));
+        FRUG_TRY(
+            frug_compressor_bound(r->compressor, (frug_range){s->cut[comm->rank], shard_count(s, comm->rank)}, &bound));
     for (int i = 0; i < comm->size; i++) {
         FRUG_FAIL_IF(s->up_bytes_in[i] > bound, FRUG_ERR_REMOTE,
                      "reduce: rank %d announces %llu bytes, more than the bound", i,
@@ -268,10 +270,11 @@ static frug_status compress_sum(frug_reducer *r, const frugi_exchange *x, size_t
     reduce_scatter *s = r->state;
     frugi_target t = shard_target(r, 1.0f);
     size_t bound = 0;
-    FRUG_TRY(frug_compressor_bound(s->down, t.begin, t.count, &bound));
+    FRUG_TRY(frug_compressor_bound(s->down, (frug_range){t.begin, t.count}, &bound));
     FRUG_TRY(frugi_buffer_reserve(&r->send_buf, bound));
     copy_schedule_state(r->compressor, s);
-    return frug_compress(s->down, x->step, t.begin, t.count, t.dst, r->send_buf.data, r->send_buf.bytes, len);
+    return frug_compress(s->down, x->step, (frug_range){t.begin, t.count}, t.dst, r->send_buf.data, r->send_buf.bytes,
+                         len);
 }
 
 /* Add the part of the sum that was not sent to the owner's residual. */
@@ -295,7 +298,7 @@ static frug_status down_frame_bound(const frug_reducer *r, int owner, size_t *bo
     uint64_t begin = s->cut[owner], count = shard_count(s, owner);
     *bound = 0;
     if (s->down && count)
-        return frug_compressor_bound(s->down, begin, count, bound);
+        return frug_compressor_bound(s->down, (frug_range){begin, count}, bound);
     if (count)
         *bound = frugi_exact_frame_bound(r->compressor, begin, count, count);
     return FRUG_OK;

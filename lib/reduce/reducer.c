@@ -1,6 +1,8 @@
 /*
  * reducer.c - create a reducer, check that all ranks agree, run the algorithm, record statistics.
  */
+#include "frugrad/experimental.h"
+#include "base/struct_size.h"
 #include "reduce/reducer.h"
 
 #include "base/alloc.h"
@@ -135,7 +137,7 @@ uint64_t frugi_frames_hash(const void *const *frames, const size_t *lens, size_t
 /* ---- creation ----------------------------------------------------------------- */
 
 /* Compare version, config, layout and number of steps, each in its own round, so that the error names what differs. */
-static frug_status check_agreement(frug_reducer *r, const frug_options *options, frug_status status) {
+static frug_status check_agreement(frug_reducer *r, const frug_compressor_options *options, frug_status status) {
     const frug_compressor *c = r->compressor;
     static const char *const what[] = {"versions of the library", "config strings", "layouts", "numbers of steps"};
     uint64_t hash[4] = {frugi_hash_text(FRUGI_HASH_INIT, frug_version()),
@@ -165,8 +167,8 @@ static frug_status alloc_arrays(frug_reducer *r) {
 }
 
 /* reduce=dense does not compress: without feedback no residual is allocated. */
-static frug_status make_compressor(const frug_config *config, const frug_layout *layout, const frug_options *options,
-                                   frug_reducer *r) {
+static frug_status make_compressor(const frug_config *config, const frug_layout *layout,
+                                   const frug_compressor_options *options, frug_reducer *r) {
     struct frug_config copy = *config;
     FRUG_FAIL_IF(copy.reduce == FRUGI_REDUCE_GOSSIP, FRUG_ERR_CONFIG,
                  "config: reduce=gossip has no sum of gradients; use frug_gossip_create() instead of a reducer");
@@ -175,9 +177,9 @@ static frug_status make_compressor(const frug_config *config, const frug_layout 
     return frug_compressor_create(&copy, layout, options, &r->compressor);
 }
 
-frug_status frug_reducer_create(const frug_config *config, const frug_layout *layout, const frug_options *options,
-                                frug_comm *comm, frug_reducer **reducer) {
-    frug_options copy = FRUG_OPTIONS_INIT;
+frug_status frug_reducer_create(const frug_config *config, const frug_layout *layout,
+                                const frug_compressor_options *options, frug_comm *comm, frug_reducer **reducer) {
+    frug_compressor_options copy = FRUG_COMPRESSOR_OPTIONS_INIT;
     FRUG_FAIL_IF(!config || !layout || !comm || !reducer, FRUG_ERR_ARG,
                  "reducer: config, layout, comm or result is NULL");
     if (options)
@@ -231,8 +233,7 @@ static void record_bucket_stats(frug_reducer *r, const frugi_exchange *x, const 
     r->bucket[before->calls % FRUG_BUCKETS_KNOWN] =
         (frug_bucket_stats){.struct_size = sizeof(frug_bucket_stats),
                             .step = x->step,
-                            .begin = x->begin,
-                            .count = x->count,
+                            .range = {x->begin, x->count},
                             .stats = {.struct_size = sizeof *now,
                                       .calls = 1,
                                       .bytes_sent = now->bytes_sent - before->bytes_sent,
@@ -245,33 +246,33 @@ static void record_bucket_stats(frug_reducer *r, const frugi_exchange *x, const 
 }
 
 frug_status frug_reducer_bucket(const frug_reducer *r, size_t back, frug_bucket_stats *bucket) {
-    FRUG_FAIL_IF(!r || !bucket || bucket->struct_size < sizeof *bucket, FRUG_ERR_ARG,
+    FRUG_FAIL_IF(!r || !frugi_struct_valid(bucket), FRUG_ERR_ARG,
                  "reduce: reducer or statistics is NULL, or struct_size is not set");
     FRUG_FAIL_IF(back >= r->stats.calls || back >= FRUG_BUCKETS_KNOWN, FRUG_ERR_ARG,
                  "reduce: no statistics of the exchange %zu back: of %llu exchanges the last %d are kept", back,
                  (unsigned long long)r->stats.calls, FRUG_BUCKETS_KNOWN);
-    *bucket = r->bucket[(r->stats.calls - 1 - back) % FRUG_BUCKETS_KNOWN];
+    frugi_struct_write(bucket, &r->bucket[(r->stats.calls - 1 - back) % FRUG_BUCKETS_KNOWN]);
     return FRUG_OK;
 }
 
 /* Every algorithm begins with a sync round: this is the one that the other ranks are in. */
-frug_status frug_reduce_fail(frug_reducer *r, uint64_t step, uint64_t begin, uint64_t count, const char *why) {
+frug_status frug_reducer_fail(frug_reducer *r, uint64_t step, frug_range range, const char *why) {
     FRUG_FAIL_IF(!r, FRUG_ERR_ARG, "reduce: reducer is NULL");
-    frugi_exchange x = {.step = step, .begin = begin, .count = count};
+    frugi_exchange x = {.step = step, .begin = range.begin, .count = range.count};
     r->phase = 0;
     return frugi_sync(r, &x, frugi_fail(FRUG_ERR_ARG, "%s", why ? why : "no reason given"), 0, 0);
 }
 
-static frug_status run_exchange(frug_reducer *r, uint64_t step, uint64_t begin, uint64_t count, const float *grad,
+static frug_status run_exchange(frug_reducer *r, uint64_t step, frug_range range, const float *grad,
                                 frugi_target target) {
     FRUG_FAIL_IF(!r, FRUG_ERR_ARG, "reduce: reducer is NULL");
-    frugi_exchange x = {.step = step, .begin = begin, .count = count, .grad = grad, .target = target};
+    frugi_exchange x = {.step = step, .begin = range.begin, .count = range.count, .grad = grad, .target = target};
     double start = frugi_clock();
     frug_reduce_stats before = r->stats;
     r->phase = 0;
     frug_status status = FRUG_OK;
-    if (count && (!grad || !target.dst))
-        status = frug_reduce_fail(r, step, begin, count, "reduce: no gradient or no destination");
+    if (range.count && (!grad || !target.dst))
+        status = frug_reducer_fail(r, step, range, "reduce: no gradient or no destination");
     else
         status = r->algorithm->run(r, &x);
     r->stats.calls++;
@@ -280,21 +281,23 @@ static frug_status run_exchange(frug_reducer *r, uint64_t step, uint64_t begin, 
     return status;
 }
 
-frug_status frug_reduce_add(frug_reducer *r, uint64_t step, uint64_t begin, uint64_t count, const float *grad,
-                            float scale, float *dst) {
-    frugi_target t = {.dst = dst, .begin = begin, .count = count, .keep = 1.0f, .gain = scale};
-    return run_exchange(r, step, begin, count, grad, t);
+frug_status frug_reducer_add(frug_reducer *r, uint64_t step, frug_range range, const float *grad, double scale,
+                             float *dst) {
+    frugi_target t = {.dst = dst, .begin = range.begin, .count = range.count, .keep = 1.0f, .gain = (float)scale};
+    return run_exchange(r, step, range, grad, t);
 }
 
-frug_status frug_reduce_apply(frug_reducer *r, uint64_t step, uint64_t begin, uint64_t count, const float *grad,
-                              float rate, float decay, float *weights) {
-    frugi_target t = {.dst = weights, .begin = begin, .count = count, .keep = 1.0f - decay, .gain = -rate};
-    return run_exchange(r, step, begin, count, grad, t);
+frug_status frug_reducer_apply(frug_reducer *r, uint64_t step, frug_range range, const float *grad, double rate,
+                               double decay, float *weights) {
+    frugi_target t = {.dst = weights, .begin = range.begin, .count = range.count};
+    t.keep = 1.0f - (float)decay;
+    t.gain = -(float)rate;
+    return run_exchange(r, step, range, grad, t);
 }
 
-frug_status frug_reduce_sum(frug_reducer *r, uint64_t step, uint64_t begin, uint64_t count, float *grad, float scale) {
-    frugi_target t = {.dst = grad, .begin = begin, .count = count, .keep = 0.0f, .gain = scale};
-    return run_exchange(r, step, begin, count, grad, t);
+frug_status frug_reducer_sum(frug_reducer *r, uint64_t step, frug_range range, float *grad, double scale) {
+    frugi_target t = {.dst = grad, .begin = range.begin, .count = range.count, .keep = 0.0f, .gain = (float)scale};
+    return run_exchange(r, step, range, grad, t);
 }
 
 frug_compressor *frug_reducer_compressor(frug_reducer *r) {
@@ -306,8 +309,8 @@ const char *frug_reducer_algorithm(const frug_reducer *r) {
 }
 
 frug_status frug_reducer_stats(const frug_reducer *r, frug_reduce_stats *stats) {
-    FRUG_FAIL_IF(!r || !stats || stats->struct_size < sizeof *stats, FRUG_ERR_ARG,
+    FRUG_FAIL_IF(!r || !frugi_struct_valid(stats), FRUG_ERR_ARG,
                  "reduce: reducer or statistics is NULL, or struct_size is not set");
-    *stats = r->stats;
+    frugi_struct_write(stats, &r->stats);
     return FRUG_OK;
 }

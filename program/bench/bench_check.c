@@ -146,8 +146,8 @@ void fgp_check_close(fgp_check *check) {
 frug_status fgp_check_before(fgp_check *check, const frug_compressor *compressor) {
     frug_status status = FRUG_OK;
     for (uint32_t i = 0; i < check->chunks && status == FRUG_OK; i++)
-        status = frug_compressor_residual(compressor, check->begin[i], check->count[i],
-                                          check->before + (size_t)i * FGP_CHECK_CHUNK);
+        status = frug_compressor_get_residual(compressor, (frug_range){check->begin[i], check->count[i]},
+                                              check->before + (size_t)i * FGP_CHECK_CHUNK);
     return status;
 }
 
@@ -337,11 +337,12 @@ static frug_status decode(fgp_check *check, frug_compressor *compressor, const v
         return status;
     result->entries = info.entries;
     result->density = check->rule.blocks ? section.density : (double)info.entries / (double)check->n;
-    if (info.held)
+    if (info.skipped)
         fail(result, "a block of finite numbers was skipped", 0);
     for (uint64_t i = 0; i < check->n; i++)
         check->decoded[i] = -0.0f;
-    return frug_decompress_add(compressor, &frame, &len, 1, 1.0f, 0, check->n, check->decoded);
+    return frug_decode_add(frug_compressor_decoder(compressor), (frug_range){0, check->n}, &frame, &len, 1, 1.0f,
+                           check->decoded);
 }
 
 frug_status fgp_check_after(fgp_check *check, frug_compressor *compressor, const float *grad, const void *frame,
@@ -355,7 +356,7 @@ frug_status fgp_check_after(fgp_check *check, frug_compressor *compressor, const
     int accumulator_known = check->rule.known && (check->rule.keep != FGP_KEEP_DGC || check->momentum_known);
     for (uint32_t i = 0; i < check->chunks && !failed && accumulator_known; i++) {
         float *after = check->scratch + 2 * FGP_CHECK_CHUNK;
-        status = frug_compressor_residual(compressor, check->begin[i], check->count[i], after);
+        status = frug_compressor_get_residual(compressor, (frug_range){check->begin[i], check->count[i]}, after);
         if (status != FRUG_OK)
             return status;
         failed = check_chunk(check, i, grad, after, &sum, result);

@@ -44,12 +44,12 @@ static frug_status make_layout(uint64_t n, uint32_t columns, frug_layout **layou
 }
 
 int fgp_worker_open_matrix(fgp_bench_worker *worker, const char *config, uint64_t n, uint32_t columns, int threads) {
-    frug_options options = FRUG_OPTIONS_INIT;
+    frug_compressor_options options = FRUG_COMPRESSOR_OPTIONS_INIT;
     options.threads = threads;
     memset(worker, 0, sizeof *worker);
     if (frug_config_create(config, &worker->config) != FRUG_OK || make_layout(n, columns, &worker->layout) != FRUG_OK ||
         frug_compressor_create(worker->config, worker->layout, &options, &worker->compressor) != FRUG_OK ||
-        frug_compressor_bound(worker->compressor, 0, n, &worker->cap) != FRUG_OK)
+        frug_compressor_bound(worker->compressor, (frug_range){0, n}, &worker->cap) != FRUG_OK)
         return fgio_library_error("cannot create a compressor");
     worker->frame = malloc(worker->cap);
     return worker->frame ? FGIO_EXIT_OK : fgio_error("no memory for a frame of %zu bytes", worker->cap);
@@ -69,7 +69,8 @@ void fgp_worker_close(fgp_bench_worker *worker) {
 
 int fgp_worker_step(fgp_bench_worker *worker, uint64_t step, const float *grad) {
     uint64_t n = frug_layout_elements(worker->layout);
-    if (frug_compress(worker->compressor, step, 0, n, grad, worker->frame, worker->cap, &worker->len) != FRUG_OK)
+    if (frug_compress(worker->compressor, step, (frug_range){0, n}, grad, worker->frame, worker->cap, &worker->len) !=
+        FRUG_OK)
         return fgio_library_error("cannot compress");
     return FGIO_EXIT_OK;
 }

@@ -1,9 +1,10 @@
 /*
  * bench_decode.c - times decoding.
  *
- * frug_decompress_add() and frug_apply() of P frames are compared with two dense vector additions of the same length in
- * the same round: what a dense exchange among three workers would add. frug_frame_check() and the checksum are compared
- * with a plain read of the same bytes. Results are compared element by element with the frames decoded one at a time.
+ * frug_decode_add() and frug_decode_apply() of P frames are compared with two dense vector additions of the same length
+ * in the same round: what a dense exchange among three workers would add. frug_frame_check() and the checksum are
+ * compared with a plain read of the same bytes. Results are compared element by element with the frames decoded one at
+ * a time.
  */
 #include "program/args/args.h"
 #include "base/clock.h"
@@ -57,7 +58,8 @@ static int sum_frames(receiver *r, uint64_t n) {
         const void *frame = r->frame[p];
         for (uint64_t i = 0; i < n; i++)
             r->part[i] = 0.0f;
-        if (frug_decompress_add(r->worker.compressor, &frame, &r->len[p], 1, 1.0f, 0, n, r->part) != FRUG_OK)
+        if (frug_decode_add(frug_compressor_decoder(r->worker.compressor), (frug_range){0, n}, &frame, &r->len[p], 1,
+                            1.0f, r->part) != FRUG_OK)
             return fgio_library_error("cannot decode");
         for (uint64_t i = 0; i < n; i++)
             r->sum[i] = p == 0 ? r->part[i] : r->sum[i] + r->part[i];
@@ -89,9 +91,11 @@ static int decode_frames(receiver *r, const fgp_case *which, uint64_t n, float *
     const void *const *frames = (const void *const *)r->frame;
     frug_compressor *c = r->worker.compressor;
     size_t count = (size_t)r->count;
-    frug_status status = which->kind == FGP_CASE_APPLY
-                             ? frug_apply(c, frames, r->len, count, SCALE, which->decay, 0, n, dst)
-                             : frug_decompress_add(c, frames, r->len, count, SCALE, 0, n, dst);
+    frug_status status =
+        which->kind == FGP_CASE_APPLY
+            ? frug_decode_apply(frug_compressor_decoder(c), (frug_range){0, n}, frames, r->len, count, SCALE,
+                                which->decay, dst)
+            : frug_decode_add(frug_compressor_decoder(c), (frug_range){0, n}, frames, r->len, count, SCALE, dst);
     return status == FRUG_OK ? FGIO_EXIT_OK : fgio_library_error("cannot decode");
 }
 

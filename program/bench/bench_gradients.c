@@ -200,10 +200,10 @@ static int step_optimizers(trial_state *f, size_t t, const float *g) {
     for (uint64_t i = 0; i < d; i++)
         f->scaled[i] = (float)((double)g[i] * f->scale);
     double start = processor_seconds();
-    frug_status status = frug_optimizer_step(f->updates, t, 0, d, g, 1.0, f->update);
+    frug_status status = frug_optimizer_step(f->updates, t, (frug_range){0, d}, g, 1.0, f->update);
     f->seconds += processor_seconds() - start;
     if (status == FRUG_OK)
-        status = frug_optimizer_step(f->means, t, 0, d, f->scaled, 1.0, f->mean);
+        status = frug_optimizer_step(f->means, t, (frug_range){0, d}, f->scaled, 1.0, f->mean);
     return status == FRUG_OK ? FGIO_EXIT_OK : fgio_library_error(f->trial->name);
 }
 
@@ -261,7 +261,7 @@ static void collect_figures(fgp_gradient_row *row, double *figure[FIGURES]) {
 /* A table without evictions is AdamW on the selected entries; a sketch updates at most s entries. */
 static void verify(trial_state *f) {
     fgp_gradient_row *row = &f->row;
-    uint64_t room = frug_optimizer_states(f->updates) / 2, moved = 0;
+    uint64_t room = frug_optimizer_state_count(f->updates) / 2, moved = 0;
     for (uint64_t i = 0; i < f->stream->d; i++)
         moved += fabsf(f->mean[i]) > 0;
     int table = strncmp(f->trial->text, "table", 5) == 0;

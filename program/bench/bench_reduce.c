@@ -70,8 +70,8 @@ static uint64_t hash_of(const float *x, uint64_t n) {
 
 /* All-gather the measurements into h->all; also a barrier. */
 static int gather_measurements(worker_state *h, measurement mine) {
-    return frug_comm_gather(h->comm, &mine, sizeof mine, h->all) == FRUG_OK ? FGIO_EXIT_OK
-                                                                            : fgio_library_error("workers");
+    return frug_comm_allgather(h->comm, &mine, sizeof mine, h->all) == FRUG_OK ? FGIO_EXIT_OK
+                                                                               : fgio_library_error("workers");
 }
 
 /* ---- the algorithms ------------------------------------------------------------------ */
@@ -107,7 +107,7 @@ static void list_algorithms(worker_state *h) {
 static void open_reducer(worker_state *h, size_t i) {
     fgp_reduce_row *row = &h->row[i];
     frug_config *config = NULL;
-    frug_options options = FRUG_OPTIONS_INIT;
+    frug_compressor_options options = FRUG_COMPRESSOR_OPTIONS_INIT;
     options.threads = h->run->threads;
     if (frug_config_create(row->config, &config) != FRUG_OK ||
         frug_reducer_create(config, h->layout, &options, h->comm, &h->reducer[i]) != FRUG_OK)
@@ -140,8 +140,8 @@ static int run_exchange(worker_state *h, size_t i, uint64_t step, double *second
     if (status != FGIO_EXIT_OK)
         return status;
     double start = frugi_clock();
-    if (frug_reduce_add(h->reducer[i], step, 0, h->run->n, gradient_of(h, step), 1.0f / (float)h->size, h->weights) !=
-        FRUG_OK)
+    if (frug_reducer_add(h->reducer[i], step, (frug_range){0, h->run->n}, gradient_of(h, step), 1.0f / (float)h->size,
+                         h->weights) != FRUG_OK)
         return fgio_library_error(h->row[i].name);
     return compare_weights(h, i, frugi_clock() - start, step, seconds);
 }
@@ -176,8 +176,9 @@ static int compare_with_frames(const worker_state *h, fgp_reduce_row *row) {
         status = make_all_frames(h, row->config, frame, len);
     if (status == FGIO_EXIT_OK)
         status = fgp_worker_open(&w, row->config, h->run->n, h->run->threads);
-    if (status == FGIO_EXIT_OK && frug_decompress_add(w.compressor, (const void *const *)frame, len, (size_t)h->size,
-                                                      1.0f / (float)h->size, 0, h->run->n, sum) != FRUG_OK)
+    if (status == FGIO_EXIT_OK &&
+        frug_decode_add(frug_compressor_decoder(w.compressor), (frug_range){0, h->run->n}, (const void *const *)frame,
+                        len, (size_t)h->size, 1.0f / (float)h->size, sum) != FRUG_OK)
         status = fgio_library_error("cannot add the frames");
     if (status == FGIO_EXIT_OK && memcmp(sum, h->weights, (size_t)h->run->n * sizeof *sum) != 0)
         snprintf(row->wrong, sizeof row->wrong, "the weights are not the sum of all workers' frames");

@@ -64,7 +64,8 @@ static int check_frame(tensor_bench *c, const fgp_bench *bench, const float *gra
     for (uint64_t i = 0; i < bench->n; i++)
         c->decoded[i] = -0.0f;
     if (frug_frame_check(frame, c->worker.len, &info) != FRUG_OK ||
-        frug_decompress_add(c->worker.compressor, &frame, &c->worker.len, 1, 1.0f, 0, bench->n, c->decoded) != FRUG_OK)
+        frug_decode_add(frug_compressor_decoder(c->worker.compressor), (frug_range){0, bench->n}, &frame,
+                        &c->worker.len, 1, 1.0f, c->decoded) != FRUG_OK)
         return fgio_library_error("cannot read back what was compressed");
     c->k = info.entries;
     if (!row->why[0])

@@ -100,13 +100,13 @@ static int make_frame(compress_job *job) {
         code = restore_residual(job);
     if (code != FGIO_EXIT_OK)
         return code;
-    if (frug_compressor_bound(job->compressor, 0, n, &cap) != FRUG_OK)
+    if (frug_compressor_bound(job->compressor, (frug_range){0, n}, &cap) != FRUG_OK)
         return fgio_library_error(fgio_input_name(job->in));
     job->frame.data = malloc(cap);
     if (job->frame.data == NULL)
         return fgio_error("%s: not enough memory", fgio_input_name(job->in));
-    if (frug_compress(job->compressor, job->step, 0, n, job->gradient.data, job->frame.data, cap, &job->frame.len) !=
-        FRUG_OK)
+    if (frug_compress(job->compressor, job->step, (frug_range){0, n}, job->gradient.data, job->frame.data, cap,
+                      &job->frame.len) != FRUG_OK)
         return fgio_library_error(fgio_input_name(job->in));
     job->stats.struct_size = sizeof job->stats;
     if (frug_compressor_stats(job->compressor, &job->stats) != FRUG_OK)
@@ -162,7 +162,7 @@ static int print_json(const compress_job *job, FILE *to) {
         (json_int_t)s->entries_seen, "bytes_in", (json_int_t)s->bytes_dense, "bytes_frame", (json_int_t)job->frame.len,
         "bytes_out", (json_int_t)job->file_bytes, "step", (json_int_t)job->step, "ratio",
         fgio_json_real((double)s->bytes_dense / (double)job->frame.len), "density", fgio_json_real(s->density_now),
-        "energy_kept", fgio_json_real(s->energy_kept_now), "blocks_held", (json_int_t)s->blocks_held, "gbps",
+        "energy_kept", fgio_json_real(s->energy_sent_now), "blocks_held", (json_int_t)s->blocks_skipped, "gbps",
         fgio_json_real(speed(s)));
     return fgio_json_print(object, 0, to);
 }
@@ -177,10 +177,10 @@ static int print_summary(const compress_job *job, FILE *to) {
             fgio_bytes_text(job->frame.len, frame, sizeof frame), fgio_bytes_text(job->file_bytes, file, sizeof file));
     fprintf(to, "  ratio        %.1f : 1\n", (double)s->bytes_dense / (double)job->frame.len);
     fprintf(to, "  density      %.2f %% sent\n", 100 * s->density_now);
-    fprintf(to, "  energy kept  %.2f %%\n", 100 * s->energy_kept_now);
+    fprintf(to, "  energy kept  %.2f %%\n", 100 * s->energy_sent_now);
     fprintf(to, "  speed        %.2f GB/s, with full statistics\n", speed(s));
-    if (s->blocks_held > 0)
-        fprintf(to, "  skipped      %" PRIu64 " blocks with a NaN or an infinity\n", s->blocks_held);
+    if (s->blocks_skipped > 0)
+        fprintf(to, "  skipped      %" PRIu64 " blocks with a NaN or an infinity\n", s->blocks_skipped);
     if (job->residual != NULL)
         fprintf(to, "  residual     %s\n", job->residual);
     return FGIO_EXIT_OK;

@@ -92,7 +92,8 @@ static int decode(const char *in, fgp_payload *payload) {
         return fgio_error("%s: not enough memory for %" PRIu64 " numbers", in, n);
     const void *frames[] = {payload->frame};
     int failed = make_decoder(gradient->layout, &decoder) != FRUG_OK ||
-                 frug_decompress_add(decoder, frames, &payload->frame_len, 1, 1.0f, 0, n, gradient->data) != FRUG_OK;
+                 frug_decode_add(frug_compressor_decoder(decoder), (frug_range){0, n}, frames, &payload->frame_len, 1,
+                                 1.0f, gradient->data) != FRUG_OK;
     int code = failed ? fgio_library_error(in) : FGIO_EXIT_OK;
     frug_compressor_destroy(decoder);
     return code;

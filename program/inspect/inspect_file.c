@@ -29,7 +29,7 @@ static uint32_t tensors_in(const frame_view *view, const frug_section_info *s) {
     uint32_t last = s->tensor;
     while (view->payload != NULL &&
            frug_layout_get(view->payload->gradient.layout, (size_t)last + 1, &tensor) == FRUG_OK &&
-           tensor.offset < s->begin + s->count)
+           tensor.offset < s->range.begin + s->range.count)
         last++;
     return last - s->tensor + 1;
 }
@@ -49,7 +49,7 @@ static int get_section(const frame_view *view, uint32_t i, frug_section_info *se
 }
 
 static double ratio(const frame_view *view) {
-    return view->info.bytes > 0 ? 4.0 * (double)view->info.count / (double)view->info.bytes : 0;
+    return view->info.bytes > 0 ? 4.0 * (double)view->info.range.count / (double)view->info.bytes : 0;
 }
 
 static double share(uint64_t part, uint64_t whole) {
@@ -61,9 +61,9 @@ static json_t *section_json(const frame_view *view, const frug_section_info *s) 
     return json_pack("{s:o, s:I, s:I, s:s, s:s, s:I, s:I, s:I, s:I, s:o, s:o, s:I}", "tensor",
                      fgio_json_text(tensor_name(view, s, name, sizeof name)), "number", (json_int_t)s->tensor,
                      "tensors", (json_int_t)tensors_in(view, s), "index", s->index, "value", s->value, "block",
-                     (json_int_t)s->block, "begin", (json_int_t)s->begin, "count", (json_int_t)s->count, "entries",
-                     (json_int_t)s->entries, "density", fgio_json_real(share(s->entries, s->count)), "density_set",
-                     fgio_json_real(s->density), "bytes", (json_int_t)s->bytes);
+                     (json_int_t)s->block, "begin", (json_int_t)s->range.begin, "count", (json_int_t)s->range.count,
+                     "entries", (json_int_t)s->entries, "density", fgio_json_real(share(s->entries, s->range.count)),
+                     "density_set", fgio_json_real(s->density), "bytes", (json_int_t)s->bytes);
 }
 
 static int print_json(const char *path, const frame_view *view) {
@@ -81,10 +81,10 @@ static int print_json(const char *path, const frame_view *view) {
     snprintf(hash, sizeof hash, "%016" PRIx64, f->layout_hash);
     json_t *object = json_pack("{s:I, s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "version",
                                (json_int_t)f->version, "source", (json_int_t)f->source, "step", (json_int_t)f->step,
-                               "layout_hash", hash, "bytes", (json_int_t)f->bytes, "begin", (json_int_t)f->begin,
-                               "count", (json_int_t)f->count, "entries", (json_int_t)f->entries, "blocks_held",
-                               (json_int_t)f->held, "density", fgio_json_real(share(f->entries, f->count)), "ratio",
-                               fgio_json_real(ratio(view)), "sections", sections);
+                               "layout_hash", hash, "bytes", (json_int_t)f->bytes, "begin", (json_int_t)f->range.begin,
+                               "count", (json_int_t)f->range.count, "entries", (json_int_t)f->entries, "blocks_held",
+                               (json_int_t)f->skipped, "density", fgio_json_real(share(f->entries, f->range.count)),
+                               "ratio", fgio_json_real(ratio(view)), "sections", sections);
     if (object != NULL && view->payload != NULL)
         json_object_set_new(object, "config", json_string(view->payload->config));
     return fgio_json_print(object, JSON_INDENT(2), stdout);
@@ -95,10 +95,10 @@ static void print_frame(const frame_view *view) {
     char bytes[32], config[600];
     printf("frame version %" PRIu32 ", step %" PRIu64 ", source %" PRIu32 ", layout %016" PRIx64 "\n", f->version,
            f->step, f->source, f->layout_hash);
-    printf("%" PRIu64 " of %" PRIu64 " numbers from %" PRIu64 " on, in %s: ratio %.1f : 1\n", f->entries, f->count,
-           f->begin, fgio_bytes_text(f->bytes, bytes, sizeof bytes), ratio(view));
-    if (f->held > 0)
-        printf("%" PRIu32 " blocks skipped because of a NaN or an infinity\n", f->held);
+    printf("%" PRIu64 " of %" PRIu64 " numbers from %" PRIu64 " on, in %s: ratio %.1f : 1\n", f->entries,
+           f->range.count, f->range.begin, fgio_bytes_text(f->bytes, bytes, sizeof bytes), ratio(view));
+    if (f->skipped > 0)
+        printf("%" PRIu32 " blocks skipped because of a NaN or an infinity\n", f->skipped);
     if (view->payload != NULL)
         printf("config %s\n", fgio_printable(view->payload->config, config, sizeof config));
 }
@@ -110,8 +110,8 @@ static void print_section(const frame_view *view, const frug_section_info *s) {
         snprintf(more, sizeof more, " +%" PRIu32, tensors - 1);
     tensor_name(view, s, name, sizeof name);
     printf("%s%-*s %-7s %-6s %5" PRIu32 " %12" PRIu64 " %12" PRIu64 " %8.3f%% %12" PRIu64 "\n", name,
-           (int)(32 - strlen(name)), more, s->index, s->value, s->block, s->count, s->entries,
-           100 * share(s->entries, s->count), s->bytes);
+           (int)(32 - strlen(name)), more, s->index, s->value, s->block, s->range.count, s->entries,
+           100 * share(s->entries, s->range.count), s->bytes);
 }
 
 static int print_table(const char *path, const frame_view *view) {
@@ -125,8 +125,8 @@ static int print_table(const char *path, const frame_view *view) {
             return fgio_library_error(path);
         print_section(view, &section);
     }
-    printf("%-32s %-7s %-6s %5s %12" PRIu64 " %12" PRIu64 " %8.3f%% %12" PRIu64 "\n", "total", "", "", "", f->count,
-           f->entries, 100 * share(f->entries, f->count), f->bytes);
+    printf("%-32s %-7s %-6s %5s %12" PRIu64 " %12" PRIu64 " %8.3f%% %12" PRIu64 "\n", "total", "", "", "",
+           f->range.count, f->entries, 100 * share(f->entries, f->range.count), f->bytes);
     return FGIO_EXIT_OK;
 }
 

@@ -141,7 +141,7 @@ static uint64_t elements_of(const frug_tensor *tensor) {
 
 static int make_plan(trial *t) {
     fgp_model_cost *survey = &t->survey;
-    frug_options options = FRUG_OPTIONS_INIT;
+    frug_compressor_options options = FRUG_COMPRESSOR_OPTIONS_INIT;
     options.total_steps = survey->steps;
     if (frug_compressor_create(t->config, t->file.layout, &options, &t->compressor) != FRUG_OK)
         return fgio_library_error(survey->model);
@@ -200,7 +200,8 @@ static int allocate_buffers(trial *t, const size_t *last_of, int whole) {
         size_t bytes = 0;
         end = range_end(survey, last_of, first, whole);
         uint64_t count = elements_in(survey, first, end);
-        if (frug_compressor_bound(t->compressor, survey->item[first].tensor.offset, count, &bytes) != FRUG_OK)
+        if (frug_compressor_bound(t->compressor, (frug_range){survey->item[first].tensor.offset, count}, &bytes) !=
+            FRUG_OK)
             return fgio_library_error(survey->model);
         longest = count > longest ? count : longest;
         t->cap = bytes > t->cap ? bytes : t->cap;
@@ -241,7 +242,7 @@ static void add_section(fgp_tensor_cost *item, const frug_section_info *s) {
         int cannot = s->index_bytes[i] == UINT64_MAX || item->by_code[i] == UINT64_MAX;
         item->by_code[i] = cannot ? UINT64_MAX : item->by_code[i] + s->index_bytes[i];
     }
-    item->sent += s->kept;
+    item->sent += s->selected;
     item->entries += s->entries;
     item->bytes += s->bytes;
 }
@@ -249,9 +250,10 @@ static void add_section(fgp_tensor_cost *item, const frug_section_info *s) {
 /* A section of several dense tensors: each gets its share of the bytes, the first one the header. */
 static void add_shared_section(fgp_model_cost *survey, const frug_section_info *s) {
     uint64_t payload = s->bytes - SECTION_HEADER, done = 0;
-    for (size_t i = s->tensor; i < survey->count && done < s->count; i++) {
+    for (size_t i = s->tensor; i < survey->count && done < s->range.count; i++) {
         fgp_tensor_cost *item = &survey->item[i];
-        double before = (double)done / (double)s->count, after = (double)(done + item->count) / (double)s->count;
+        double before = (double)done / (double)s->range.count,
+               after = (double)(done + item->count) / (double)s->range.count;
         item->index = s->index;
         item->value = s->value;
         item->sections += i == s->tensor;
@@ -272,7 +274,7 @@ static int read_frame(trial *t, size_t len) {
         frug_section_info s = {.struct_size = sizeof s};
         if (frug_frame_section(t->frame, len, i, &s) != FRUG_OK || s.tensor >= survey->count)
             return fgio_library_error(survey->model);
-        if (s.count > survey->item[s.tensor].count)
+        if (s.range.count > survey->item[s.tensor].count)
             add_shared_section(survey, &s);
         else
             add_section(&survey->item[s.tensor], &s);
@@ -296,7 +298,7 @@ static int try_range(trial *t, size_t first, size_t end) {
     show_progress(t, first);
     if (t->file.data == NULL)
         fgp_generate_gradient(FGP_DIST_GAUSSIAN, begin, count, t->grad);
-    if (frug_compress(t->compressor, survey->step, begin, count, grad, t->frame, t->cap, &len) != FRUG_OK)
+    if (frug_compress(t->compressor, survey->step, (frug_range){begin, count}, grad, t->frame, t->cap, &len) != FRUG_OK)
         return fgio_library_error(survey->model);
     return read_frame(t, len);
 }

@@ -11,7 +11,7 @@
 typedef struct fgp_tensor_cost {
     frug_tensor tensor; /* its name belongs to the layout */
     uint64_t count;     /* elements */
-    frug_plan plan;
+    frug_tensor_plan plan;
     uint32_t sections;                  /* that cover it; a section of several dense tensors counts for the first */
     const char *index;                  /* the code in use; "mixed" when its sections use several */
     const char *value;                  /* likewise */

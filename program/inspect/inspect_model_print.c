@@ -45,7 +45,7 @@ static const char *shape_text(const frug_tensor *tensor, char *dst, size_t cap) 
     return dst;
 }
 
-static const char *unit_text(const frug_plan *plan, char *dst, size_t cap) {
+static const char *unit_text(const frug_tensor_plan *plan, char *dst, size_t cap) {
     if (plan->unit_h * plan->unit_w <= 1)
         snprintf(dst, cap, "%s", plan->unit);
     else
@@ -55,12 +55,12 @@ static const char *unit_text(const frug_plan *plan, char *dst, size_t cap) {
 
 static void print_selection(const fgp_tensor_cost *item) {
     char name[40], shape[64], unit[64], segments[24] = "shared";
-    const frug_plan *plan = &item->plan;
+    const frug_tensor_plan *plan = &item->plan;
     if (plan->segments > 0)
         snprintf(segments, sizeof segments, "%" PRIu64, plan->segments);
     printf("%-36s %-15s %-9s %-14s %10" PRIu64 " %8s %10" PRIu64 " %10" PRIu64 "\n",
            fit_name(item->tensor.name, name, 36), shape_text(&item->tensor, shape, sizeof shape),
-           frug_role_name(item->tensor.role), unit_text(plan, unit, sizeof unit), plan->units, segments, plan->kept,
+           frug_role_name(item->tensor.role), unit_text(plan, unit, sizeof unit), plan->units, segments, plan->selected,
            item->sent);
 }
 
@@ -168,10 +168,11 @@ static json_t *codes_json(const fgp_tensor_cost *item) {
     return object;
 }
 
-static json_t *plan_json(const frug_plan *plan) {
+static json_t *plan_json(const frug_tensor_plan *plan) {
     return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:o}", "unit", plan->unit, "unit_h", (json_int_t)plan->unit_h,
                      "unit_w", (json_int_t)plan->unit_w, "units", (json_int_t)plan->units, "segments",
-                     (json_int_t)plan->segments, "k", (json_int_t)plan->kept, "density", fgio_json_real(plan->density));
+                     (json_int_t)plan->segments, "k", (json_int_t)plan->selected, "density",
+                     fgio_json_real(plan->density));
 }
 
 static json_t *tensor_json(const fgp_tensor_cost *item) {

@@ -1,7 +1,7 @@
 /*
  * cmd_plan.c - `frugrad plan`: predicted step time of each algorithm and density, before machines are rented.
  *
- * The formulas are the library's (frug_predict()); the numbers in them are given or measured.
+ * The formulas are the library's (frug_cost_predict()); the numbers in them are given or measured.
  */
 #include "program/plan/plan.h"
 
@@ -68,7 +68,7 @@ static int read_count(const fgp_args *args, const char *name, uint32_t *count) {
     return status;
 }
 
-static int read_scene(const fgp_args *args, frug_scene *s) {
+static int read_scene(const fgp_args *args, frug_cost_inputs *s) {
     int status;
     if ((status = read_count(args, "workers", &s->workers)) || (status = read_count(args, "per-node", &s->per_node)) ||
         (status = read_count(args, "servers", &s->servers)) ||
@@ -141,7 +141,7 @@ static int plan_run(const fgp_args *args) {
     double density[FGP_PLAN_DENSITIES];
     size_t count = 0;
     int simulate = fgp_arg_given(args, "simulate");
-    plan = (fgp_plan){.scene = FRUG_SCENE_INIT, .link = "given", .json = fgp_arg_given(args, "json")};
+    plan = (fgp_plan){.scene = FRUG_COST_INPUTS_INIT, .link = "given", .json = fgp_arg_given(args, "json")};
     double params = 0;
     int status = check_simulation(args);
     if (status == FGIO_EXIT_OK)

@@ -23,7 +23,7 @@ typedef struct fgp_speed {
 double fgp_speed_decode(const fgp_speed *speed);
 
 typedef struct fgp_plan {
-    frug_scene scene;
+    frug_cost_inputs scene;
     fgp_speed speed[FGP_PLAN_DENSITIES];
     size_t speeds;
     const char *link; /* where latency and bandwidth come from */

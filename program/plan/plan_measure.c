@@ -61,7 +61,8 @@ static int time_decode(fgp_bench_worker *worker, size_t frames, float *dst, doub
     }
     for (unsigned i = 0; i <= TRIES; i++) {
         double start = frugi_clock();
-        if (frug_decompress_add(worker->compressor, frame, len, frames, 1.0f, 0, ELEMENTS, dst) != FRUG_OK)
+        if (frug_decode_add(frug_compressor_decoder(worker->compressor), (frug_range){0, ELEMENTS}, frame, len, frames,
+                            1.0f, dst) != FRUG_OK)
             return fgio_library_error("cannot decode");
         if (i > 0)
             *seconds = minimum(*seconds, frugi_clock() - start);
@@ -179,7 +180,7 @@ static frug_status exchange_once(frug_reducer *r, uint64_t step, uint64_t count,
     frug_reduce_stats before = {.struct_size = sizeof before}, after = before;
     frug_status status = frug_reducer_stats(r, &before);
     if (status == FRUG_OK)
-        status = frug_reduce_add(r, step, 0, count, grad, 1.0f, dst);
+        status = frug_reducer_add(r, step, (frug_range){0, count}, grad, 1.0f, dst);
     if (status == FRUG_OK)
         status = frug_reducer_stats(r, &after);
     *seconds = minimum(*seconds, after.seconds_wire - before.seconds_wire);
@@ -202,7 +203,7 @@ static frug_status measure_exchanges(frug_reducer *r, int others, const float *g
 }
 
 frug_status fgp_link_measure(frug_comm *comm, double *latency, double *bandwidth) {
-    frug_options options = FRUG_OPTIONS_INIT;
+    frug_compressor_options options = FRUG_COMPRESSOR_OPTIONS_INIT;
     frug_config *config = NULL;
     frug_layout *layout = NULL;
     frug_reducer *r = NULL;

@@ -19,7 +19,7 @@ typedef struct line {
     const char *algorithm;
     double down;
     const fgp_speed *speed;
-    frug_forecast forecast;
+    frug_cost_estimate forecast;
 } line;
 
 static const struct {
@@ -34,7 +34,7 @@ static const struct {
 
 static int predict(const fgp_plan *plan, const fgp_speed *speed, const char *name, const char *algorithm, double down,
                    line *l) {
-    frug_scene s = plan->scene;
+    frug_cost_inputs s = plan->scene;
     double n = (double)s.params;
     *l = (line){.algorithm = algorithm, .down = down, .speed = speed};
     snprintf(l->name, sizeof l->name, "%s", name);
@@ -47,7 +47,7 @@ static int predict(const fgp_plan *plan, const fgp_speed *speed, const char *nam
     s.decode_frame = speed->decode_frame;
     s.decode_entry = speed->decode_entry;
     l->forecast.struct_size = sizeof l->forecast;
-    return frug_predict(algorithm, &s, &l->forecast) == FRUG_OK ? FGIO_EXIT_OK : fgio_library_error("plan");
+    return frug_cost_predict(algorithm, &s, &l->forecast) == FRUG_OK ? FGIO_EXIT_OK : fgio_library_error("plan");
 }
 
 static int predict_all(const fgp_plan *plan, line *lines, size_t *count) {
@@ -95,7 +95,7 @@ static const char *bandwidth_text(double bytes, char *dst, size_t cap) {
 
 static void print_head(const fgp_plan *plan) {
     char a[24], b[24], c[24];
-    const frug_scene *s = &plan->scene;
+    const frug_cost_inputs *s = &plan->scene;
     printf("\n%llu parameters, %u workers", (unsigned long long)s->params, s->workers);
     if (s->per_node > 1)
         printf(" in nodes of %u", s->per_node);
@@ -113,7 +113,7 @@ static void print_head(const fgp_plan *plan) {
 
 static void print_line(const line *l) {
     char a[24], b[24], c[24], d[24], e[24], f[24], density[24] = "";
-    const frug_forecast *p = &l->forecast;
+    const frug_cost_estimate *p = &l->forecast;
     if (strcmp(l->algorithm, "dense") != 0)
         snprintf(density, sizeof density, "%.3g %%", 100 * l->speed->density);
     printf("  %-13s %8s  %11s %11s %10s %10s %10s %11s  %7.2fx\n", l->name, density,
@@ -126,7 +126,7 @@ static void print_line(const line *l) {
 static void recommend(const fgp_plan *plan, const line *lines, size_t count, char *text, size_t cap) {
     char a[24], b[24], c[24];
     const line *best = fastest_line(lines, count);
-    const frug_forecast *dense = &lines[0].forecast;
+    const frug_cost_estimate *dense = &lines[0].forecast;
     const char *exposed = time_text(dense->seconds_exposed, a, sizeof a), *step = time_text(dense->seconds_step, b, 24);
     if (best == lines || best->forecast.speedup < WORTH)
         snprintf(text, cap,
@@ -155,7 +155,7 @@ static int print_table(const fgp_plan *plan, const line *lines, size_t count) {
 /* ---- JSON --------------------------------------------------------------------------------- */
 
 static json_t *json_line(const line *l) {
-    const frug_forecast *p = &l->forecast;
+    const frug_cost_estimate *p = &l->forecast;
     int dense = strcmp(l->algorithm, "dense") == 0;
     return json_pack("{s:s, s:s, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "name", l->name, "algorithm",
                      l->algorithm, "density", dense ? json_null() : json_real(l->speed->density), "bytes_sent",
@@ -174,7 +174,7 @@ static json_t *json_speed(const fgp_speed *v) {
 
 static int print_json(const fgp_plan *plan, const line *lines, size_t count) {
     char text[256];
-    const frug_scene *s = &plan->scene;
+    const frug_cost_inputs *s = &plan->scene;
     const line *best = fastest_line(lines, count);
     json_t *all = json_array(), *speeds = json_array();
     for (size_t i = 0; i < count; i++)

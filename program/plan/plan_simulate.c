@@ -94,10 +94,10 @@ static double count_union(const uint64_t *all, uint64_t words, uint32_t workers)
     return bytes * (workers - 1) / workers;
 }
 
-static int predict(fgp_byte_count *t, const char *name, const char *algorithm, const frug_scene *scene,
+static int predict(fgp_byte_count *t, const char *name, const char *algorithm, const frug_cost_inputs *scene,
                    double counted) {
-    frug_forecast f = {.struct_size = sizeof f};
-    if (frug_predict(algorithm, scene, &f) != FRUG_OK)
+    frug_cost_estimate f = {.struct_size = sizeof f};
+    if (frug_cost_predict(algorithm, scene, &f) != FRUG_OK)
         return fgio_library_error("plan");
     *t = (fgp_byte_count){name, scene->workers, counted, f.bytes_received / (double)scene->params};
     return FGIO_EXIT_OK;
@@ -111,7 +111,7 @@ int fgp_count_bytes(const fgp_supports *s, uint32_t workers, double payload, dou
     if (!sums)
         return fgio_error("no memory for the sums of %u workers", workers);
     memcpy(sums, s->bits, workers * words * sizeof *sums);
-    frug_scene scene = FRUG_SCENE_INIT;
+    frug_cost_inputs scene = FRUG_COST_INPUTS_INIT;
     scene.params = s->params;
     scene.workers = workers;
     scene.density = (double)popcount(sums, workers * words) / (p * n);

@@ -79,8 +79,8 @@ static int record_support(const float *grad, const char *config, fgp_supports *s
         status = fgp_worker_step(&sender, 0, grad);
     const void *frame = sender.frame;
     memset(decoded, 0, (size_t)n * sizeof *decoded);
-    if (status == FGIO_EXIT_OK &&
-        frug_decompress_add(sender.compressor, &frame, &sender.len, 1, 1.0f, 0, n, decoded) != FRUG_OK)
+    if (status == FGIO_EXIT_OK && frug_decode_add(frug_compressor_decoder(sender.compressor), (frug_range){0, n},
+                                                  &frame, &sender.len, 1, 1.0f, decoded) != FRUG_OK)
         status = fgio_library_error("cannot decode");
     for (uint64_t i = 0; i < n && status == FGIO_EXIT_OK; i++)
         if (decoded[i] < 0 || decoded[i] > 0) /* sums omit zeros */

@@ -201,7 +201,7 @@ _FUNCTIONS = {
     "frug_reducer_create": ([_OBJECT, _OBJECT, POINTER(Options), _OBJECT, _OUT], "status"),
     "frug_reducer_destroy": ([_OBJECT], None),
     "frug_reduce_sum": ([_OBJECT, c_uint64, c_uint64, c_uint64, _ADDRESS, c_float], "status"),
-    "frug_reduce_fail": ([_OBJECT, c_uint64, c_uint64, c_uint64, c_char_p], c_int),
+    "frug_reducer_fail": ([_OBJECT, c_uint64, c_uint64, c_uint64, c_char_p], c_int),
     "frug_reducer_compressor": ([_OBJECT], _OBJECT),
     "frug_reducer_algorithm": ([_OBJECT], c_char_p),
     "frug_reducer_bucket": ([_OBJECT, c_size_t, POINTER(BucketStats)], "status"),

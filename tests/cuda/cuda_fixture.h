@@ -5,7 +5,7 @@
 #ifndef FRUG_TEST_CUDA_FIXTURE_H
 #define FRUG_TEST_CUDA_FIXTURE_H
 
-#include "frugrad_cuda.h"
+#include "frugrad/cuda.h"
 
 #include <cuda_runtime_api.h>
 #include <math.h>
@@ -125,7 +125,7 @@ typedef struct cuda_fixture {
 
 static void setup_fixture(cuda_fixture *s, const char *text, int layout_number) {
     frug_config *config;
-    frug_options options = FRUG_OPTIONS_INIT;
+    frug_compressor_options options = FRUG_COMPRESSOR_OPTIONS_INIT;
     options.total_steps = STEPS;
     s->text = text;
     s->layout = make_layout(layout_number);
@@ -135,7 +135,7 @@ static void setup_fixture(cuda_fixture *s, const char *text, int layout_number) 
         options.source = i;
         assert_int_equal(frug_compressor_create(config, s->layout, &options, &s->w[i].cpu), FRUG_OK);
         assert_int_equal(frug_cuda_create(config, s->layout, &options, &s->w[i].gpu), FRUG_OK);
-        assert_int_equal(frug_cuda_bound(s->w[i].gpu, 0, s->n, &s->capacity), FRUG_OK);
+        assert_int_equal(frug_cuda_bound(s->w[i].gpu, (frug_range){0, s->n}, &s->capacity), FRUG_OK);
         s->w[i].cpu_frame = calloc(1, s->capacity);
         s->w[i].gpu_frame = device_alloc(s->capacity);
     }
@@ -167,9 +167,11 @@ static void compress_both(cuda_fixture *s, worker *w, uint64_t step, data_kind k
     for (uint64_t i = 0; i < s->n; i++)
         s->grad[i] = sample_value(k);
     copy_to_device(s->gpu_grad, s->grad, s->n * sizeof(float));
-    assert_int_equal(frug_compress(w->cpu, step, 0, s->n, s->grad, w->cpu_frame, s->capacity, &cpu_len), FRUG_OK);
-    assert_int_equal(frug_cuda_compress(w->gpu, step, 0, s->n, s->gpu_grad, w->gpu_frame, s->capacity, &gpu_len, NULL),
+    assert_int_equal(frug_compress(w->cpu, step, (frug_range){0, s->n}, s->grad, w->cpu_frame, s->capacity, &cpu_len),
                      FRUG_OK);
+    assert_int_equal(
+        frug_cuda_compress(w->gpu, step, (frug_range){0, s->n}, s->gpu_grad, w->gpu_frame, s->capacity, &gpu_len, NULL),
+        FRUG_OK);
     assert_int_equal(cpu_len, gpu_len);
     copy_from_device(s->result, w->gpu_frame, gpu_len);
     for (size_t i = 48; i < gpu_len + 48; i++) { /* the checksum last: it differs whenever anything else does */

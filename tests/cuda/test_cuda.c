@@ -23,15 +23,21 @@ static void sum_both(cuda_fixture *s, uint64_t step, int apply) {
         s->dst[i] = next_random() % 9 ? sample_value(HEAVY) : -0.0f;
     copy_to_device(s->gpu_dst, s->dst, s->n * sizeof(float));
     if (apply) {
-        assert_int_equal(frug_apply(s->w[0].cpu, cpu, lens, WORKERS, 0.1f, 0.01f, 0, s->n, s->dst), FRUG_OK);
-        assert_int_equal(frug_cuda_apply(s->w[0].gpu, step, gpu, WORKERS, 0.1f, 0.01f, 0, s->n, s->gpu_dst, NULL),
+        assert_int_equal(frug_decode_apply(frug_compressor_decoder(s->w[0].cpu), (frug_range){0, s->n}, cpu, lens,
+                                           WORKERS, 0.1f, 0.01f, s->dst),
+                         FRUG_OK);
+        assert_int_equal(frug_cuda_decode_apply(s->w[0].gpu, step, (frug_range){0, s->n}, gpu, WORKERS, 0.1f, 0.01f,
+                                                s->gpu_dst, NULL),
                          FRUG_OK);
     } else {
-        assert_int_equal(frug_decompress_add(s->w[0].cpu, cpu, lens, WORKERS, 1.0f / 3, 0, s->n, s->dst), FRUG_OK);
-        assert_int_equal(frug_cuda_decompress_add(s->w[0].gpu, step, gpu, WORKERS, 1.0f / 3, 0, s->n, s->gpu_dst, NULL),
+        assert_int_equal(frug_decode_add(frug_compressor_decoder(s->w[0].cpu), (frug_range){0, s->n}, cpu, lens,
+                                         WORKERS, 1.0f / 3, s->dst),
                          FRUG_OK);
+        assert_int_equal(
+            frug_cuda_decode_add(s->w[0].gpu, step, (frug_range){0, s->n}, gpu, WORKERS, 1.0f / 3, s->gpu_dst, NULL),
+            FRUG_OK);
     }
-    assert_int_equal(frug_cuda_verdict(s->w[0].gpu, NULL), FRUG_OK);
+    assert_int_equal(frug_cuda_check(s->w[0].gpu, NULL), FRUG_OK);
     copy_from_device(s->result, s->gpu_dst, s->n * sizeof(float));
     assert_memory_equal(s->result, s->dst, s->n * sizeof(float));
 }
@@ -44,7 +50,7 @@ static void residual_add_both(cuda_fixture *s, worker *w, uint64_t step, uint64_
     }
     copy_to_device(s->gpu_grad, s->grad, count * sizeof(float));
     frugi_residual_add(w->cpu, step, begin, count, s->grad);
-    assert_int_equal(frug_cuda_keep(w->gpu, step, begin, count, s->gpu_grad, NULL), FRUG_OK);
+    assert_int_equal(frug_cuda_residual_add(w->gpu, step, (frug_range){begin, count}, s->gpu_grad, NULL), FRUG_OK);
 }
 
 static void check_parity(const char *text, int layout_number) {
@@ -137,11 +143,11 @@ static void check_ranges(cuda_fixture *opened) {
         for (size_t i = frug_layout_count(s.layout); i-- > 0;) {
             frug_layout_get(s.layout, i, &t);
             uint64_t count = t.ndim == 1 ? t.shape[0] : t.shape[0] * t.shape[1];
-            assert_int_equal(
-                frug_compress(w->cpu, step, t.offset, count, s.grad + t.offset, w->cpu_frame, s.capacity, &cpu_len),
-                FRUG_OK);
-            assert_int_equal(frug_cuda_compress(w->gpu, step, t.offset, count, s.gpu_grad + t.offset, w->gpu_frame + 4,
-                                                s.capacity, &gpu_len, NULL),
+            assert_int_equal(frug_compress(w->cpu, step, (frug_range){t.offset, count}, s.grad + t.offset, w->cpu_frame,
+                                           s.capacity, &cpu_len),
+                             FRUG_OK);
+            assert_int_equal(frug_cuda_compress(w->gpu, step, (frug_range){t.offset, count}, s.gpu_grad + t.offset,
+                                                w->gpu_frame + 4, s.capacity, &gpu_len, NULL),
                              FRUG_OK);
             assert_int_equal(cpu_len, gpu_len);
             copy_from_device(s.result, w->gpu_frame + 4, gpu_len);
@@ -159,8 +165,8 @@ static void test_ranges(void **unused) {
     residual_add_both(&s, w, 7, 0, 16384 + 77, HEAVY);
     residual_add_both(&s, w, 8, 1024, 512, HEAVY); /* inside a tensor */
     compare_states(&s, w);
-    assert_int_equal(frug_cuda_keep(w->gpu, 9, 1000, 512, s.gpu_grad, NULL), FRUG_ERR_ARG);
-    assert_int_equal(frug_cuda_keep(w->gpu, 9, 1024, 192, s.gpu_grad, NULL), FRUG_ERR_ARG);
+    assert_int_equal(frug_cuda_residual_add(w->gpu, 9, (frug_range){1000, 512}, s.gpu_grad, NULL), FRUG_ERR_ARG);
+    assert_int_equal(frug_cuda_residual_add(w->gpu, 9, (frug_range){1024, 192}, s.gpu_grad, NULL), FRUG_ERR_ARG);
     teardown_fixture(&s);
     /* Tiles do not start at the blocks where those of the whole tensor do. */
     setup_fixture(&s, "frugrad,block=64,residual=int4", 0);
@@ -169,13 +175,14 @@ static void test_ranges(void **unused) {
     residual_add_both(&s, w, 7, 0, 16384 + 77, HEAVY);
     residual_add_both(&s, w, 8, 1024 + 64, 512 - 64, HEAVY);
     compare_states(&s, w);
-    assert_int_equal(frug_cuda_keep(w->gpu, 9, 1000, 512, s.gpu_grad, NULL), FRUG_ERR_ARG);
+    assert_int_equal(frug_cuda_residual_add(w->gpu, 9, (frug_range){1000, 512}, s.gpu_grad, NULL), FRUG_ERR_ARG);
     teardown_fixture(&s);
     setup_fixture(&s, "qsgd,clip=3", 0);
     check_ranges(&s);
     /* Not a whole tensor. */
-    assert_int_equal(frug_cuda_compress(s.w[0].gpu, 9, 0, 1024, s.gpu_grad, s.w[0].gpu_frame, s.capacity, &len, NULL),
-                     FRUG_ERR_ARG);
+    assert_int_equal(
+        frug_cuda_compress(s.w[0].gpu, 9, (frug_range){0, 1024}, s.gpu_grad, s.w[0].gpu_frame, s.capacity, &len, NULL),
+        FRUG_ERR_ARG);
     teardown_fixture(&s);
 }
 
@@ -194,12 +201,13 @@ static void test_norm(void **unused) {
                     s.grad[i] = sample_value((data_kind)k);
                 copy_to_device(s.gpu_grad, s.grad, count * sizeof(float));
                 frugi_norm_measure(w->cpu, begin, count, s.grad);
-                assert_int_equal(frug_cuda_norm(w->gpu, begin, count, s.gpu_grad, gpu_norm, NULL), FRUG_OK);
+                assert_int_equal(frug_cuda_norm(w->gpu, (frug_range){begin, count}, s.gpu_grad, gpu_norm, NULL),
+                                 FRUG_OK);
                 copy_from_device(&norm, gpu_norm, sizeof norm);
                 assert_memory_equal(&norm, &w->cpu->range_norm, sizeof norm);
                 frugi_norm_clear(w->cpu);
             }
-        assert_int_equal(frug_cuda_norm(w->gpu, 1, s.n, s.gpu_grad, gpu_norm, NULL), FRUG_ERR_ARG);
+        assert_int_equal(frug_cuda_norm(w->gpu, (frug_range){1, s.n}, s.gpu_grad, gpu_norm, NULL), FRUG_ERR_ARG);
         teardown_fixture(&s);
     }
     cudaFree(gpu_norm);
@@ -222,15 +230,17 @@ static void check_damaged_frames(const char *text) {
         damaged = (unsigned char)(good ^ (1u << next_random() % 8));
         copy_to_device(s.w[1].gpu_frame + at, &damaged, 1);
         copy_to_device(s.gpu_dst, s.dst, s.n * sizeof(float));
-        assert_int_equal(frug_cuda_decompress_add(s.w[0].gpu, 0, gpu, WORKERS, 1, 0, s.n, s.gpu_dst, NULL), FRUG_OK);
-        assert_int_not_equal(frug_cuda_verdict(s.w[0].gpu, NULL), FRUG_OK);
-        assert_int_equal(frug_cuda_verdict(s.w[0].gpu, NULL), FRUG_OK);
+        assert_int_equal(frug_cuda_decode_add(s.w[0].gpu, 0, (frug_range){0, s.n}, gpu, WORKERS, 1, s.gpu_dst, NULL),
+                         FRUG_OK);
+        assert_int_not_equal(frug_cuda_check(s.w[0].gpu, NULL), FRUG_OK);
+        assert_int_equal(frug_cuda_check(s.w[0].gpu, NULL), FRUG_OK);
         copy_from_device(s.result, s.gpu_dst, s.n * sizeof(float));
         assert_memory_equal(s.result, s.dst, s.n * sizeof(float));
         copy_to_device(s.w[1].gpu_frame + at, &good, 1);
     }
-    assert_int_equal(frug_cuda_decompress_add(s.w[0].gpu, 1, gpu, WORKERS, 1, 0, s.n, s.gpu_dst, NULL), FRUG_OK);
-    assert_int_equal(frug_cuda_verdict(s.w[0].gpu, NULL), FRUG_ERR_MISMATCH); /* of another step */
+    assert_int_equal(frug_cuda_decode_add(s.w[0].gpu, 1, (frug_range){0, s.n}, gpu, WORKERS, 1, s.gpu_dst, NULL),
+                     FRUG_OK);
+    assert_int_equal(frug_cuda_check(s.w[0].gpu, NULL), FRUG_ERR_MISMATCH); /* of another step */
     teardown_fixture(&s);
 }
 
@@ -264,7 +274,7 @@ static void setup_single_frame(single_frame *l, uint64_t n, size_t shift) {
     float *grad = malloc(n * sizeof *grad), *zeros = calloc(n, sizeof *zeros);
     for (uint64_t i = 0; i < n; i++)
         grad[i] = sample_value(HEAVY);
-    assert_int_equal(frug_compress(cpu, 0, 0, n, grad, frame, capacity, &l->len), FRUG_OK);
+    assert_int_equal(frug_compress(cpu, 0, (frug_range){0, n}, grad, frame, capacity, &l->len), FRUG_OK);
     l->n = n;
     l->capacity = device_alloc(capacity + shift);
     l->frame = l->capacity + shift;
@@ -282,8 +292,9 @@ static frug_status decode_single_frame(single_frame *l, size_t copies) {
     const void *frames[64];
     for (size_t i = 0; i < copies; i++)
         frames[i] = l->frame;
-    assert_int_equal(frug_cuda_decompress_add(l->gpu, 0, frames, copies, 1, 0, l->n, l->gpu_dst, NULL), FRUG_OK);
-    return frug_cuda_verdict(l->gpu, NULL);
+    assert_int_equal(frug_cuda_decode_add(l->gpu, 0, (frug_range){0, l->n}, frames, copies, 1, l->gpu_dst, NULL),
+                     FRUG_OK);
+    return frug_cuda_check(l->gpu, NULL);
 }
 
 static void check_damaged_byte(single_frame *l, size_t at, size_t copies) {
@@ -377,12 +388,14 @@ static void check_crafted_frame(const char *text, size_t at, int change, frug_st
     copy_to_device(s.w[3].gpu_frame, frame, s.w[3].len);
     memset(s.dst, 0, s.n * sizeof(float));
     copy_to_device(s.gpu_dst, s.dst, s.n * sizeof(float));
-    assert_int_equal(frug_cuda_apply(s.w[0].gpu, 0, gpu, WORKERS, 1, 0, 0, s.n, s.gpu_dst, NULL), FRUG_OK);
-    assert_int_equal(frug_cuda_verdict(s.w[0].gpu, NULL), expected);
+    assert_int_equal(frug_cuda_decode_apply(s.w[0].gpu, 0, (frug_range){0, s.n}, gpu, WORKERS, 1, 0, s.gpu_dst, NULL),
+                     FRUG_OK);
+    assert_int_equal(frug_cuda_check(s.w[0].gpu, NULL), expected);
     copy_from_device(s.result, s.gpu_dst, s.n * sizeof(float));
     assert_memory_equal(s.result, s.dst, s.n * sizeof(float));
-    assert_int_equal(frug_cuda_decompress_add(s.w[0].gpu, 0, gpu, WORKERS, 1, 0, s.n, s.gpu_dst, NULL), FRUG_OK);
-    assert_int_equal(frug_cuda_verdict(s.w[0].gpu, NULL), expected);
+    assert_int_equal(frug_cuda_decode_add(s.w[0].gpu, 0, (frug_range){0, s.n}, gpu, WORKERS, 1, s.gpu_dst, NULL),
+                     FRUG_OK);
+    assert_int_equal(frug_cuda_check(s.w[0].gpu, NULL), expected);
     teardown_fixture(&s);
 }
 
@@ -464,14 +477,16 @@ static void check_graph(const char *text) {
     compress_both(&s, w, 0, HEAVY);
     assert_int_equal(cudaStreamCreate(&stream), cudaSuccess);
     assert_int_equal(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), cudaSuccess);
-    assert_int_equal(frug_cuda_compress(w->gpu, 1, 0, s.n, s.gpu_grad, w->gpu_frame, s.capacity, &len, stream),
-                     FRUG_OK);
+    assert_int_equal(
+        frug_cuda_compress(w->gpu, 1, (frug_range){0, s.n}, s.gpu_grad, w->gpu_frame, s.capacity, &len, stream),
+        FRUG_OK);
     assert_int_equal(cudaStreamEndCapture(stream, &captured), cudaSuccess);
     assert_int_equal(cudaGraphInstantiate(&run, captured, 0), cudaSuccess);
     for (int i = 0; i < 3; i++) {
         assert_int_equal(cudaGraphLaunch(run, stream), cudaSuccess);
         assert_int_equal(cudaStreamSynchronize(stream), cudaSuccess);
-        assert_int_equal(frug_compress(w->cpu, 1, 0, s.n, s.grad, w->cpu_frame, s.capacity, &len), FRUG_OK);
+        assert_int_equal(frug_compress(w->cpu, 1, (frug_range){0, s.n}, s.grad, w->cpu_frame, s.capacity, &len),
+                         FRUG_OK);
         copy_from_device(s.result, w->gpu_frame, len);
         assert_memory_equal(s.result, w->cpu_frame, len);
     }

@@ -36,14 +36,14 @@ static frug_status compress_and_decode(frug_compressor *c) {
     static unsigned char buffer[FRAMES][8 * N + 4096];
     const void *frames[FRAMES];
     size_t lens[FRAMES], cap = 0, len = 0;
-    frug_status status = frug_compressor_bound(c, 0, N, &cap);
+    frug_status status = frug_compressor_bound(c, (frug_range){0, N}, &cap);
     assert_true(status != FRUG_OK || cap <= sizeof buffer[0]);
     for (uint64_t i = 0; i < FRAMES && status == FRUG_OK; i++) {
         frames[i] = buffer[i];
-        status = frug_compress(c, i, 0, N, grad, buffer[i], sizeof buffer[i], &lens[i]);
+        status = frug_compress(c, i, (frug_range){0, N}, grad, buffer[i], sizeof buffer[i], &lens[i]);
     }
     if (status == FRUG_OK)
-        status = frug_decompress_add(c, frames, lens, FRAMES, 1, 0, N, sum);
+        status = frug_decode_add(frug_compressor_decoder(c), (frug_range){0, N}, frames, lens, FRAMES, 1, sum);
     if (status == FRUG_OK)
         status = frug_compressor_save(c, buffer[0], sizeof buffer[0], &len);
     if (status == FRUG_OK)
@@ -71,7 +71,7 @@ static frug_status use_compressor(const void *text) {
 static frug_status step_and_restore(frug_optimizer *optimizer) {
     size_t len = 0, room = frug_optimizer_state_size(optimizer);
     unsigned char *state = __real_malloc(room);
-    frug_status status = frug_optimizer_step(optimizer, 0, 0, N, grad, 0.1, sum);
+    frug_status status = frug_optimizer_step(optimizer, 0, (frug_range){0, N}, grad, 0.1, sum);
     if (status == FRUG_OK)
         status = frug_optimizer_save(optimizer, state, room, &len);
     if (status == FRUG_OK)
@@ -162,7 +162,7 @@ static frug_status exchange_once(frug_comm *comm, void *shared) {
     if (status == FRUG_OK)
         status = create_worker_reducer(e->config, layout, 1, comm, &reducer);
     for (uint64_t step = 0; step < 2 && status == FRUG_OK; step++)
-        status = frug_reduce_sum(reducer, step, 0, N, mine, 0.5f);
+        status = frug_reducer_sum(reducer, step, (frug_range){0, N}, mine, 0.5f);
     if (frug_comm_rank(comm) == 1) {
         e->fired = fault_fired;
         fault_arm(0);

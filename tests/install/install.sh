@@ -101,7 +101,7 @@ if command -v mpirun >/dev/null; then
     mv "$work/frugrad-mpi" "$prefix/bin/"
 fi
 cat >"$work/consumer.c" <<'C'
-#include <frugrad_mpi.h>
+#include <frugrad/mpi.h>
 #include <stdio.h>
 
 int main(void) {

@@ -4,7 +4,7 @@
  *
  *   lose_one kill|stop|idle ALGORITHM
  */
-#include "frugrad_mpi.h"
+#include "frugrad/mpi.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -43,7 +43,7 @@ static frug_status run(frug_comm *comm, const char *how, const char *algorithm) 
     for (uint64_t step = 0; step < STEPS && status == FRUG_OK; step++) {
         if (step == 2 && frug_comm_rank(comm) == 1)
             lose_rank(how);
-        status = frug_reduce_apply(r, step, 0, N, grad, 0.1f, 0.0f, weights);
+        status = frug_reducer_apply(r, step, (frug_range){0, N}, grad, 0.1f, 0.0f, weights);
     }
     frug_reducer_destroy(r);
     frug_layout_destroy(layout);
@@ -57,7 +57,7 @@ int main(int argc, char **argv) {
     MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &level);
     frug_status status = argc == 3 ? frug_comm_mpi(MPI_COMM_WORLD, &comm) : FRUG_ERR_ARG;
     if (status == FRUG_OK)
-        status = frug_comm_set_deadline(comm, 2);
+        status = frug_comm_set_timeout(comm, 2);
     if (status == FRUG_OK)
         status = run(comm, argv[1], argv[2]);
     if (status != FRUG_OK) {

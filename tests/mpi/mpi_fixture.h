@@ -8,7 +8,7 @@
 #define FRUGRAD_TESTS_MPI_FIXTURE_H
 
 #include "comm/comm.h"
-#include "frugrad_mpi.h"
+#include "frugrad/mpi.h"
 #include "support/assertions.h"
 
 #include <stdbool.h>

@@ -129,7 +129,7 @@ static void an_abandoned_receive_does_not_write(void **state) {
     frug_status status = frug_comm_mpi(MPI_COMM_WORLD, &comm);
     assert_on_all_ranks(status == FRUG_OK, "%s", frug_last_error());
     frug_message m = {.peer = 1 - rank, .tag = TAG, .sending = rank == 0, .data = data, .bytes = sizeof data};
-    frug_comm_set_deadline(comm, 0.05);
+    frug_comm_set_timeout(comm, 0.05);
     memset(data, rank == 0 ? 1 : 2, sizeof data);
     if (rank == 1)
         status = frugi_comm_exchange(comm, &m, 1);

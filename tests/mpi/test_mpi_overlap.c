@@ -30,7 +30,7 @@ static void record_completion(void *ctx, const frug_bucket *b, frug_status statu
     completions *d = ctx;
     d->wrong |= status != FRUG_OK;
     d->other_thread |= !pthread_equal(pthread_self(), d->caller);
-    d->begin[d->count++ % 64] = b->begin;
+    d->begin[d->count++ % 64] = b->range.begin;
 }
 
 /* One bucket per tensor, the last first: submitted or synchronous; applied to weights, or summed in place if NULL. */
@@ -41,10 +41,10 @@ static frug_status reduce_step(frug_reducer *r, const frug_layout *z, uint64_t s
         frug_bucket b = FRUG_BUCKET_INIT;
         frug_status status = frug_layout_get(z, i, &t);
         b.step = step;
-        b.begin = t.offset;
-        b.count = 1;
+        b.range.begin = t.offset;
+        b.range.count = 1;
         for (uint32_t k = 0; k < t.ndim; k++)
-            b.count *= t.shape[k];
+            b.range.count *= t.shape[k];
         b.grad = grad + t.offset;
         b.weights = weights ? weights + t.offset : NULL;
         b.rate = 0.1f;
@@ -55,9 +55,10 @@ static frug_status reduce_step(frug_reducer *r, const frug_layout *z, uint64_t s
         if (status == FRUG_OK && submit)
             status = frug_reducer_submit(r, &b);
         else if (status == FRUG_OK && weights)
-            status = frug_reduce_apply(r, step, b.begin, b.count, b.grad, b.rate, b.decay, b.weights);
+            status = frug_reducer_apply(r, step, (frug_range){b.range.begin, b.range.count}, b.grad, b.rate, b.decay,
+                                        b.weights);
         else if (status == FRUG_OK)
-            status = frug_reduce_sum(r, step, b.begin, b.count, b.grad, b.scale);
+            status = frug_reducer_sum(r, step, (frug_range){b.range.begin, b.range.count}, b.grad, b.scale);
         if (status != FRUG_OK)
             return status;
         if (submit && provided == MPI_THREAD_MULTIPLE) { /* the caller may use MPI at the same time */
@@ -136,7 +137,7 @@ static void public_calls_work_over_mpi(void **state) {
     double token = rank == 0 ? 17.5 : 0;
     frug_status status = frug_comm_mpi(MPI_COMM_WORLD, &comm);
     if (status == FRUG_OK)
-        status = frug_comm_gather(comm, &rank, sizeof rank, all);
+        status = frug_comm_allgather(comm, &rank, sizeof rank, all);
     for (int i = 0; i < size; i++)
         wrong += all[i] != i;
     if (status == FRUG_OK && rank > 0)

@@ -71,7 +71,8 @@ static frug_status train(frug_comm *comm, void *shared) {
     frug_reducer *r = NULL;
     frug_status status = create_worker_reducer(t->config, zoo, 1, comm, &r);
     for (uint64_t step = 0; step < STEPS && status == FRUG_OK; step++)
-        status = frug_reduce_apply(r, step, 0, elements, grad[rank][step], 0.1f, 0.01f, t->weights[rank]);
+        status =
+            frug_reducer_apply(r, step, (frug_range){0, elements}, grad[rank][step], 0.1f, 0.01f, t->weights[rank]);
     frug_reducer_destroy(r);
     return status;
 }
@@ -119,7 +120,7 @@ static void compare_with_threads(const char *config) {
     frug_status status = frug_comm_mpi(MPI_COMM_WORLD, &comm);
     assert_on_all_ranks(status == FRUG_OK, "%s", frug_last_error());
     wrap_transport(comm, &wrapper, NO_DAMAGE);
-    frug_comm_set_deadline(comm, 20);
+    frug_comm_set_timeout(comm, 20);
     status = train(comm, &t);
     int expected = job_rank() == 0 ? train_by_threads(config, first) : 0;
     MPI_Bcast(&expected, 1, MPI_INT, 0, MPI_COMM_WORLD);
@@ -174,8 +175,8 @@ static frug_status run_with_fault(frug_comm *comm, const char *text, fault mine,
     frug_status status = create_worker_reducer(mine == OTHER_CONFIG ? "density=0.5" : text,
                                                mine == OTHER_LAYOUT ? other_zoo : zoo, 0, comm, &r);
     if (status == FRUG_OK)
-        status = frug_reduce_add(r, mine == OTHER_STEP ? 7 : 3, 0, elements + (mine == BAD_RANGE),
-                                 grad[frug_comm_rank(comm)][0], 1.0f, dst);
+        status = frug_reducer_add(r, mine == OTHER_STEP ? 7 : 3, (frug_range){0, elements + (mine == BAD_RANGE)},
+                                  grad[frug_comm_rank(comm)][0], 1.0f, dst);
     frug_reducer_destroy(r);
     return status;
 }
@@ -190,7 +191,7 @@ static frug_status run_fault(const char *config, fault what, char message[512]) 
     frug_status status = frug_comm_mpi(MPI_COMM_WORLD, &comm);
     assert_on_all_ranks(status == FRUG_OK, "%s", frug_last_error());
     wrap_transport(comm, &wrapper, damages[mine]);
-    frug_comm_set_deadline(comm, what == STOPPED ? 0.5 : 20);
+    frug_comm_set_timeout(comm, what == STOPPED ? 0.5 : 20);
     status = run_with_fault(comm, config, mine, dst);
     snprintf(message, 512, "%s", frug_last_error());
     MPI_Barrier(MPI_COMM_WORLD);

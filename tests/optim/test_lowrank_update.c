@@ -54,7 +54,7 @@ static void lora_trains_two_factors(void **state) {
         assert_true(o->targets->basis[RANK * cols + i] == 0);
     for (uint64_t t = 0; t < 15; t++) {
         sparse_gradient(g, D, t, 1);
-        OK(frug_optimizer_step(o, t, 0, D, g, 0.01, w));
+        OK(frug_optimizer_step(o, t, (frug_range){0, D}, g, 0.01, w));
         if (t == 0)
             for (size_t i = 0; i < RANK * cols; i++) /* only decayed */
                 assert_true(fabs((double)o->targets->basis[i] - l.a[i / cols][i % cols] * 0.999) <= 1e-7);
@@ -100,7 +100,7 @@ static void galore_of_full_rank_is_adamw_up_to_rotation(void **state) {
         memset(&a, 0, sizeof a);
         for (uint64_t t = 0; t < 15; t++) {
             sparse_gradient(g, D, t, 1);
-            OK(frug_optimizer_step(o, t, 0, D, g, 0.01, w));
+            OK(frug_optimizer_step(o, t, (frug_range){0, D}, g, 0.01, w));
             for (size_t e = 0; e < near; e++)
                 for (size_t f = 0; f < far; f++) {
                     double sum = 0;
@@ -133,7 +133,7 @@ static void apollo_scales_channels_or_tensors(void **state) {
         float w[D] = {0}, g[D];
         double ratio = 0, step = 0, projected = 0;
         sparse_gradient(g, D, 3, 1);
-        OK(frug_optimizer_step(o, 0, 0, D, g, 1.0, w));
+        OK(frug_optimizer_step(o, 0, (frug_range){0, D}, g, 1.0, w));
         for (size_t row = 0; row < 64; row++) {
             double before = 0, after = 0, factor = (double)w[row * 32] / (double)g[row * 32];
             for (size_t i = 0; i < 16; i++)
@@ -170,8 +170,8 @@ static void apollo_limits_the_growth_of_steps(void **state) {
         sparse_gradient(g, D, t, 1);
         for (size_t i = 0; i < D; i++)
             g[i] *= t < 6 ? 0.01f : 1.0f;
-        OK(frug_optimizer_step(o, t, 0, D, g, 0.1, w));
-        OK(frug_optimizer_step(free_one, t, 0, D, g, 0.1, x));
+        OK(frug_optimizer_step(o, t, (frug_range){0, D}, g, 0.1, w));
+        OK(frug_optimizer_step(free_one, t, (frug_range){0, D}, g, 0.1, x));
         for (size_t i = 0; i < D; i++) {
             norm += pow((double)w[i] - (double)before[i], 2);
             norm_free += pow((double)x[i] - (double)before_free[i], 2);

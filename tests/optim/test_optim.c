@@ -49,7 +49,7 @@ static void steps_match_pytorch(void **state) {
             float g[4];
             for (uint64_t i = 0; i < 4; i++)
                 g[i] = (float)(((double)((t * 7 + i * 5) % 13) - 6) / 8 * (i != 3 ? 1 : 1e-4));
-            OK(frug_optimizer_step(o, t, 0, 4, g, goldens[k].rate, w));
+            OK(frug_optimizer_step(o, t, (frug_range){0, 4}, g, goldens[k].rate, w));
         }
         for (size_t i = 0; i < 4; i++)
             if (!(fabsf(w[i] - goldens[k].want[i]) <= 1.2e-6f))
@@ -119,7 +119,7 @@ static void steps_match_reference_loops(void **state) {
         for (uint64_t t = 0; t < STEPS; t++) {
             double rate = 0.01 * (1 + (double)(t % 3));
             sparse_gradient(g, N, t, 2);
-            OK(frug_optimizer_step(o, t, 0, N, g, rate, w));
+            OK(frug_optimizer_step(o, t, (frug_range){0, N}, g, rate, w));
             for (size_t i = 0; i < N; i++)
                 r->step(r, (double)t + 1, rate, (double)g[i], &want[i], memory[i]);
         }
@@ -160,7 +160,7 @@ static void window_drops_old_and_small_entries(void **state) {
             size_t begin = i / 256 * 256, end = begin + 256 < N ? begin + 256 : N;
             kept[t][i] = is_stored(g[t], begin, end, i, entries) ? g[t][i] : 0;
         }
-        OK(frug_optimizer_step(o, t, 0, N, g[t], 0.01, w));
+        OK(frug_optimizer_step(o, t, (frug_range){0, N}, g[t], 0.01, w));
         for (size_t i = 0; i < N; i++) {
             double m = 0, v = 0, reach = t + 1 < WINDOW ? (double)t + 1 : WINDOW;
             for (uint64_t age = 0; age < WINDOW && age <= t; age++) {
@@ -185,7 +185,7 @@ static float *train(const char *text, const char *compressor_text, double rate) 
     float *w = bell_array(OPTIM_N, 9), g[OPTIM_N];
     for (uint64_t t = 0; t < 12; t++) {
         sparse_gradient(g, OPTIM_N, t, 16);
-        OK(frug_optimizer_step(o, t, 0, OPTIM_N, g, rate, w));
+        OK(frug_optimizer_step(o, t, (frug_range){0, OPTIM_N}, g, rate, w));
     }
     frug_optimizer_destroy(o);
     return w;
@@ -277,7 +277,7 @@ static void decay_skips_vectors_without_decay_all(void **state) {
             float w[OPTIM_N], g[OPTIM_N] = {0};
             for (size_t i = 0; i < OPTIM_N; i++)
                 w[i] = 1;
-            OK(frug_optimizer_step(o, 0, 0, OPTIM_N, g, 0.5, w));
+            OK(frug_optimizer_step(o, 0, (frug_range){0, OPTIM_N}, g, 0.5, w));
             assert_true(w[OPTIM_MATRIX] == 0.75f && w[OPTIM_N - 1] == 0.75f);
             assert_true(w[OPTIM_BIAS + 299] == (all ? 0.75f : 1.0f));
             assert_true(w[OPTIM_BIAS - 1] == 1.0f && w[OPTIM_BIG - 1] == 1.0f);
@@ -296,9 +296,9 @@ static void partitions_give_the_same_bits(void **state) {
         float *w = bell_array(OPTIM_N, 5), *x = bell_array(OPTIM_N, 5), *start = bell_array(OPTIM_N, 5), g[OPTIM_N];
         for (uint64_t t = 0; t < 15; t++) {
             sparse_gradient(g, OPTIM_N, t, 16);
-            OK(frug_optimizer_step(a, t, 0, OPTIM_N, g, 0.01, w));
+            OK(frug_optimizer_step(a, t, (frug_range){0, OPTIM_N}, g, 0.01, w));
             for (size_t i = sizeof cuts / sizeof *cuts - 1; i > 0; i--)
-                OK(frug_optimizer_step(b, t, cuts[i - 1], cuts[i] - cuts[i - 1], g + cuts[i - 1], 0.01,
+                OK(frug_optimizer_step(b, t, (frug_range){cuts[i - 1], cuts[i] - cuts[i - 1]}, g + cuts[i - 1], 0.01,
                                        x + cuts[i - 1]));
         }
         assert_same_bits(w, x, OPTIM_N * sizeof *w);
@@ -333,7 +333,7 @@ static void results_are_bit_identical_everywhere(void **state) {
         float *w = bell_array(OPTIM_N, 8), g[OPTIM_N];
         for (uint64_t t = 0; t < 25; t++) {
             sparse_gradient(g, OPTIM_N, t, 16);
-            OK(frug_optimizer_step(o, t, 0, OPTIM_N, g, 0.01, w));
+            OK(frug_optimizer_step(o, t, (frug_range){0, OPTIM_N}, g, 0.01, w));
         }
         size_t len = 0;
         unsigned char *bytes = save_optimizer(o, &len);
@@ -357,7 +357,7 @@ static void nonfinite_block_is_skipped(void **state) {
             sparse_gradient(g, OPTIM_N, t, 2);
             g[OPTIM_BIG + 300] = bad[t];
             g[OPTIM_BIAS + 3] = bad[t];
-            OK(frug_optimizer_step(o, t, 0, OPTIM_N, g, 0.01, w));
+            OK(frug_optimizer_step(o, t, (frug_range){0, OPTIM_N}, g, 0.01, w));
         }
         assert_range_equal(w, start, OPTIM_BIG + 256, 256);
         assert_range_equal(w, start, OPTIM_BIAS, 256);
@@ -383,7 +383,7 @@ static void huge_gradients_give_finite_states(void **state) {
         for (size_t i = 0; i < OPTIM_N; i++)
             g[i] = i % 2 ? 9.2e18f : -9.2e18f;
         for (uint64_t t = 0; t < 100; t++)
-            OK(frug_optimizer_step(o, t, 0, OPTIM_N, g, 1e-20, w));
+            OK(frug_optimizer_step(o, t, (frug_range){0, OPTIM_N}, g, 1e-20, w));
         size_t len = 0;
         unsigned char *bytes = save_optimizer(o, &len);
         OK(frug_optimizer_restore(o, bytes, len));
@@ -398,14 +398,14 @@ static void invalid_calls_are_refused(void **state) {
     (void)state;
     frug_optimizer *o = optimizer_with_gaps("sgd", "min_size=100");
     float w[OPTIM_N] = {0}, g[OPTIM_N] = {0};
-    assert_int_equal(frug_optimizer_step(NULL, 0, 0, 1, g, 0.1, w), FRUG_ERR_ARG);
-    assert_int_equal(frug_optimizer_step(o, 0, 0, 256, NULL, 0.1, w), FRUG_ERR_ARG);
-    assert_int_equal(frug_optimizer_step(o, 0, 0, OPTIM_N + 1, g, 0.1, w), FRUG_ERR_ARG);
-    assert_int_equal(frug_optimizer_step(o, 0, 5, UINT64_MAX, g, 0.1, w), FRUG_ERR_ARG);
-    assert_int_equal(frug_optimizer_step(o, 0, 0, 100, g, 0.1, w), FRUG_ERR_ARG);
+    assert_int_equal(frug_optimizer_step(NULL, 0, (frug_range){0, 1}, g, 0.1, w), FRUG_ERR_ARG);
+    assert_int_equal(frug_optimizer_step(o, 0, (frug_range){0, 256}, NULL, 0.1, w), FRUG_ERR_ARG);
+    assert_int_equal(frug_optimizer_step(o, 0, (frug_range){0, OPTIM_N + 1}, g, 0.1, w), FRUG_ERR_ARG);
+    assert_int_equal(frug_optimizer_step(o, 0, (frug_range){5, UINT64_MAX}, g, 0.1, w), FRUG_ERR_ARG);
+    assert_int_equal(frug_optimizer_step(o, 0, (frug_range){0, 100}, g, 0.1, w), FRUG_ERR_ARG);
     assert_string_equal(frug_last_error(), "range: its end at element 100 cuts a block of 256 in tensor 'matrix'");
-    assert_int_equal(frug_optimizer_step(o, 0, 0, 256, g, (double)NAN, w), FRUG_ERR_ARG);
-    assert_int_equal(frug_optimizer_step(o, 0, 0, 256, g, -0.1, w), FRUG_ERR_ARG);
+    assert_int_equal(frug_optimizer_step(o, 0, (frug_range){0, 256}, g, (double)NAN, w), FRUG_ERR_ARG);
+    assert_int_equal(frug_optimizer_step(o, 0, (frug_range){0, 256}, g, -0.1, w), FRUG_ERR_ARG);
     frug_optimizer_destroy(o);
     frug_optimizer_destroy(NULL);
 

@@ -83,7 +83,7 @@ static void roots_decay_without_entries(void **state) {
             g[i] = t < 40 ? 0.1f : 0;
         if (t == 40)
             frugi_roots_load(o, 0, before);
-        OK(frug_optimizer_step(o, t, 0, B, g, 1e-3, w));
+        OK(frug_optimizer_step(o, t, (frug_range){0, B}, g, 1e-3, w));
     }
     frugi_roots_load(o, 0, after);
     double sum_before = 0, sum_after = 0;
@@ -132,7 +132,7 @@ static void run_steps(frug_optimizer *o, uint64_t from, uint64_t to, float *w) {
     float g[OPTIM_N];
     for (uint64_t t = from; t < to; t++) {
         sparse_gradient(g, OPTIM_N, t, 16);
-        OK(frug_optimizer_step(o, t, 0, OPTIM_N, g, 0.01, w));
+        OK(frug_optimizer_step(o, t, (frug_range){0, OPTIM_N}, g, 0.01, w));
     }
 }
 
@@ -184,7 +184,7 @@ static void damaged_states_are_refused(void **state) {
     float w[300] = {0}, g[300];
     size_t len = 0;
     sparse_gradient(g, 300, 1, 2);
-    OK(frug_optimizer_step(o, 0, 0, 300, g, 0.1, w));
+    OK(frug_optimizer_step(o, 0, (frug_range){0, 300}, g, 0.1, w));
     unsigned char *bytes = save_optimizer(o, &len);
     for (size_t cut = 0; cut < len; cut++)
         assert_int_not_equal(frug_optimizer_restore(o, bytes, cut), FRUG_OK);
@@ -294,7 +294,7 @@ static void forged_windows_are_refused(void **state) {
             OK(frug_optimizer_restore(o, bytes, len));
         else
             assert_refused(o, bytes, len, f->want);
-        OK(frug_optimizer_step(o, 1, 0, 300, g, 0.1, w));
+        OK(frug_optimizer_step(o, 1, (frug_range){0, 300}, g, 0.1, w));
         test_free(bytes);
         frug_optimizer_destroy(o);
     }

@@ -21,7 +21,7 @@ static frug_layout *flat_layout(void) {
 }
 
 static frug_compressor *flat_compressor(const char *config, uint64_t total) {
-    frug_options options = FRUG_OPTIONS_INIT;
+    frug_compressor_options options = FRUG_COMPRESSOR_OPTIONS_INIT;
     frug_layout *layout = flat_layout();
     options.threads = 1;
     options.total_steps = total;
@@ -47,15 +47,15 @@ static float *train(const char *text, const char *config, uint64_t steps) {
     frug_optimizer *o = make_optimizer(text, config, STEPS);
     float *w = bell_array(N, 4), g[N], mean[N];
     size_t cap = 0, len = 0;
-    OK(frug_compressor_bound(c, 0, N, &cap));
+    OK(frug_compressor_bound(c, (frug_range){0, N}, &cap));
     unsigned char *frame = test_malloc(cap);
     const void *frames[] = {frame};
     for (uint64_t t = 0; t < steps; t++) {
         sparse_gradient(g, N, t, 1);
         memset(mean, 0, sizeof mean);
-        OK(frug_compress(c, t, 0, N, g, frame, cap, &len));
-        OK(frug_decompress_add(c, frames, &len, 1, 1, 0, N, mean));
-        OK(frug_optimizer_step(o, t, 0, N, mean, 0.01, w));
+        OK(frug_compress(c, t, (frug_range){0, N}, g, frame, cap, &len));
+        OK(frug_decode_add(frug_compressor_decoder(c), (frug_range){0, N}, frames, &len, 1, 1, mean));
+        OK(frug_optimizer_step(o, t, (frug_range){0, N}, mean, 0.01, w));
     }
     test_free(frame);
     frug_optimizer_destroy(o);
@@ -135,7 +135,7 @@ static void between_them_it_follows_the_formula(void **state) {
             double m = t < end ? expected_momentum(0.9, (double)t) : 0, rate = 0.001 * (1 + (double)(t % 3));
             product *= m;
             sparse_gradient(g, N, t, 2);
-            OK(frug_optimizer_step(o, t, 0, N, g, rate, w));
+            OK(frug_optimizer_step(o, t, (frug_range){0, N}, g, rate, w));
             if (!released && frug_optimizer_state_size(o) < 40 + (adam ? 8 : 4) * (size_t)N)
                 released = t;
             for (size_t i = 0; i < N; i++) {
@@ -188,13 +188,13 @@ static void freed_velocity_returns_its_memory(void **state) {
     frug_memory(&before, NULL);
     o = make_optimizer("merged:inertia=auto", PAPER, STEPS);
     frug_memory(&with, NULL);
-    assert_int_equal(frug_optimizer_states(o), N);
+    assert_int_equal(frug_optimizer_state_count(o), N);
     OK(frug_optimizer_seek(o, expected_end(0.9) - 1));
-    assert_int_equal(frug_optimizer_states(o), N);
+    assert_int_equal(frug_optimizer_state_count(o), N);
     OK(frug_optimizer_seek(o, expected_end(0.9)));
     frug_memory(&after, NULL);
     assert_true(with - after >= N * sizeof(float));
-    assert_int_equal(frug_optimizer_states(o), 0);
+    assert_int_equal(frug_optimizer_state_count(o), 0);
     assert_int_equal(frug_optimizer_seek(NULL, 0), FRUG_ERR_ARG);
     frug_optimizer_destroy(o);
     frug_memory(&after, NULL);
@@ -205,7 +205,7 @@ static void run(frug_optimizer *o, uint64_t from, uint64_t to, float *w) {
     float g[N];
     for (uint64_t t = from; t < to; t++) {
         sparse_gradient(g, N, t, 4);
-        OK(frug_optimizer_step(o, t, 0, N, g, 0.01, w));
+        OK(frug_optimizer_step(o, t, (frug_range){0, N}, g, 0.01, w));
     }
 }
 
@@ -254,7 +254,7 @@ static void mismatched_states_are_refused(void **state) {
     frugi_put32(bytes + 12, 0);
     frugi_put32(bytes + 12, frugi_crc32c(0, bytes, len));
     assert_int_equal(frug_optimizer_restore(o, bytes, len), FRUG_ERR_MISMATCH);
-    assert_int_equal(frug_optimizer_states(o), N);
+    assert_int_equal(frug_optimizer_state_count(o), N);
     test_free(bytes);
     frug_optimizer_destroy(o);
     frug_optimizer_destroy(none);

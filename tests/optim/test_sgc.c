@@ -40,7 +40,7 @@ static void measuring_and_averaging_commute(void **state) {
         float *w = bell_array(D, 1), g[D];
         for (uint64_t t = 0; t < 30; t++) {
             sparse_gradient(g, D, t, 3);
-            OK(frug_optimizer_step(o, t, 0, D, g, 0.01, w));
+            OK(frug_optimizer_step(o, t, (frug_range){0, D}, g, 0.01, w));
             keep_largest(g, D, chunks[k], entries[k] / chunks[k]);
             adam_step(&a, g, D, t, 0.01);
         }
@@ -109,7 +109,7 @@ static void sparse_gradients_match_adamw(void **state) {
             a.w[i] = (double)w[i];
         for (uint64_t t = 0; t < 30; t++) {
             steady_gradient(g, D, cases[k].chunks, cases[k].each, t, cases[k].moving);
-            OK(frug_optimizer_step(o, t, 0, D, g, 0.01, w));
+            OK(frug_optimizer_step(o, t, (frug_range){0, D}, g, 0.01, w));
             adam_step(&a, g, D, t, 0.01);
         }
         assert_near(cases[k].text, w, a.w, D, 2e-3);
@@ -136,7 +136,7 @@ static void no_step_is_longer_than_adamws(void **state) {
                 bound += first * first / second;
             }
             sparse_gradient(g, D, t, 1 + (unsigned)t % 5);
-            OK(frug_optimizer_step(o, t, 0, D, g, 0.01, w));
+            OK(frug_optimizer_step(o, t, (frug_range){0, D}, g, 0.01, w));
             for (size_t i = 0; i < D; i++) {
                 assert_true(fabs((double)w[i] - (double)was[i]) <= 0.01 * sqrt(bound) * (1 + 1e-3) + 1e-6);
                 moved += w[i] != was[i];
@@ -156,8 +156,8 @@ static void one_chunk_of_mesgc_is_sgc(void **state) {
     float *w = bell_array(TUNE_N, 1), *x = bell_array(TUNE_N, 1), g[TUNE_N];
     for (uint64_t t = 0; t < 12; t++) {
         sparse_gradient(g, TUNE_N, t, 3);
-        OK(frug_optimizer_step(a, t, 0, TUNE_N, g, 0.01, w));
-        OK(frug_optimizer_step(b, t, 0, TUNE_N, g, 0.01, x));
+        OK(frug_optimizer_step(a, t, (frug_range){0, TUNE_N}, g, 0.01, w));
+        OK(frug_optimizer_step(b, t, (frug_range){0, TUNE_N}, g, 0.01, x));
     }
     assert_same_bits(w, x, TUNE_N * sizeof *w);
     assert_int_equal(a->arena_bytes, b->arena_bytes);
@@ -178,7 +178,7 @@ static void shares_follow_large_gradients(void **state) {
         size_t from = t < 10 ? 512 : 1536; /* chunk 2, then chunk 6 */
         for (size_t i = from; i < from + 256; i++)
             g[i] *= 1000;
-        OK(frug_optimizer_step(o, t, 0, D, g, 0.01, w));
+        OK(frug_optimizer_step(o, t, (frug_range){0, D}, g, 0.01, w));
         unsigned sum = 0;
         for (size_t j = 0; j < 8; j++)
             sum += o->targets->level[j];
@@ -200,9 +200,9 @@ static void cesgc_is_mesgc_of_the_projection(void **state) {
         float *w = bell_array(D, 1), *start = bell_array(D, 1), g[D], r[512], inside[512] = {0};
         for (uint64_t t = 0; t < 10; t++) {
             sparse_gradient(g, D, t, 2);
-            OK(frug_optimizer_step(o, t, 0, D, g, 0.01, w));
+            OK(frug_optimizer_step(o, t, (frug_range){0, D}, g, 0.01, w));
             frugi_project_to_longer(&o->targets->target[0].side, o->targets->basis, rank, g, r, 1);
-            OK(frug_optimizer_step(inner, t, 0, rank * far, r, 0.01, inside));
+            OK(frug_optimizer_step(inner, t, (frug_range){0, rank * far}, r, 0.01, inside));
         }
         for (size_t i = 0; i < D; i++) {
             double want = (double)start[i];
@@ -233,7 +233,7 @@ static void table_below_capacity_matches_sparse_adamw(void **state) {
         sparse_gradient(g, D, t, 2);
         for (size_t i = 0; i < D; i++)
             g[i] = i % 256 < 120 ? g[i] : 0; /* the union of all steps: at most 120 */
-        OK(frug_optimizer_step(o, t, 0, D, g, 0.01, w));
+        OK(frug_optimizer_step(o, t, (frug_range){0, D}, g, 0.01, w));
         keep_largest(g, D, 8, 8);
         adam_step(&a, g, D, t, 0.01);
     }
@@ -253,7 +253,7 @@ static void full_table_evicts_the_smallest(void **state) {
     float *w = bell_array(len, 1), *x = bell_array(len, 1), g[256], m[256] = {0}, v[256] = {0};
     for (uint64_t t = 0; t < 40; t++) {
         sparse_gradient(g, len, t, 2);
-        OK(frug_optimizer_step(o, t, 0, len, g, 0.01, w));
+        OK(frug_optimizer_step(o, t, (frug_range){0, len}, g, 0.01, w));
         keep_largest(g, len, 1, s);
         size_t used = 0;
         float rate = (float)(0.01 / (1 - pow(0.9, (double)t + 1))),
@@ -309,7 +309,7 @@ static double mean_cosine(const char *text) {
         drifting_gradient(g, size, t);
         memcpy(was, w, sizeof w);
         memcpy(before, a.w, sizeof before);
-        OK(frug_optimizer_step(o, t, 0, D, g, 0.01, w));
+        OK(frug_optimizer_step(o, t, (frug_range){0, D}, g, 0.01, w));
         keep_largest(g, D, 1, 32);
         adam_step(&a, g, D, t, 0.01);
         for (size_t i = 0; i < D; i++) {

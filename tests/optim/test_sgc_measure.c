@@ -14,16 +14,16 @@
 /* Measure a range and step with it; checks that exactly the announced number of floats is written. */
 static void step_by_measuring(frug_optimizer *o, uint64_t step, uint64_t begin, uint64_t count, const float *g,
                               float *w) {
-    uint64_t n = frug_optimizer_wants(o, step, begin, count);
+    uint64_t n = frug_optimizer_measure_count(o, step, (frug_range){begin, count});
     float *measured = test_malloc((n + 1) * sizeof *measured);
     unsigned char *before = test_malloc(o->arena_bytes + 1);
     memcpy(before, o->arena, o->arena_bytes);
     measured[n] = GUARD;
-    OK(frug_optimizer_measure(o, step, begin, count, g, measured));
+    OK(frug_optimizer_measure(o, step, (frug_range){begin, count}, g, measured));
     assert_true(measured[n] == GUARD);
     assert_memory_equal(before, o->arena, o->arena_bytes);
-    assert_int_equal(frug_optimizer_wants(o, step, begin, count), n);
-    OK(frug_optimizer_step_measured(o, step, begin, count, measured, 0.01, w));
+    assert_int_equal(frug_optimizer_measure_count(o, step, (frug_range){begin, count}), n);
+    OK(frug_optimizer_step_measured(o, step, (frug_range){begin, count}, measured, 0.01, w));
     assert_true(measured[n] == GUARD);
     test_free(before);
     test_free(measured);
@@ -36,7 +36,7 @@ static void assert_one_worker_is_a_step(const char *text, frug_optimizer *a, fru
         sparse_gradient(g, n, t, 3);
         if (t == 5)
             g[n - 1] = g[7] = NAN; /* skipped either way */
-        OK(frug_optimizer_step(a, t, 0, n, g, 0.01, w));
+        OK(frug_optimizer_step(a, t, (frug_range){0, n}, g, 0.01, w));
         for (size_t i = ranges; i > 0; i--)
             step_by_measuring(b, t, cuts[i - 1], cuts[i] - cuts[i - 1], g + cuts[i - 1], x + cuts[i - 1]);
         if (memcmp(w, x, n * sizeof *w) != 0 || memcmp(a->arena, b->arena, a->arena_bytes) != 0)
@@ -92,20 +92,21 @@ static void contribution_matches_documentation(void **state) {
         float *w = bell_array(TUNE_N, 1), g[TUNE_N];
         for (uint64_t t = 0; t < 6; t++) {
             uint64_t want = t == 0 ? wants[k].first : t == 4 ? wants[k].renewed : wants[k].later;
-            if (frug_optimizer_wants(o, t, 0, TUNE_N) != want)
-                fail_msg("%s: %d floats at step %d", wants[k].text, (int)frug_optimizer_wants(o, t, 0, TUNE_N), (int)t);
+            if (frug_optimizer_measure_count(o, t, (frug_range){0, TUNE_N}) != want)
+                fail_msg("%s: %d floats at step %d", wants[k].text,
+                         (int)frug_optimizer_measure_count(o, t, (frug_range){0, TUNE_N}), (int)t);
             sparse_gradient(g, TUNE_N, t, 3);
-            OK(frug_optimizer_step(o, t, 0, TUNE_N, g, 0.01, w));
+            OK(frug_optimizer_step(o, t, (frug_range){0, TUNE_N}, g, 0.01, w));
         }
         test_free(w);
         frug_optimizer_destroy(o);
     }
     frug_optimizer *o = target_optimizer("mesgc:s=24,c=8");
-    assert_int_equal(frug_optimizer_wants(o, 0, K, TUNE_N - K), 0); /* all of it is frozen */
-    assert_int_equal(frug_optimizer_wants(o, 0, K, 256), 0);
-    assert_int_equal(frug_optimizer_wants(o, 0, Q, 256), 0); /* cuts a target */
-    assert_int_equal(frug_optimizer_wants(o, 0, 0, TUNE_N + 1), 0);
-    assert_int_equal(frug_optimizer_wants(NULL, 0, 0, 1), 0);
+    assert_int_equal(frug_optimizer_measure_count(o, 0, (frug_range){K, TUNE_N - K}), 0); /* all of it is frozen */
+    assert_int_equal(frug_optimizer_measure_count(o, 0, (frug_range){K, 256}), 0);
+    assert_int_equal(frug_optimizer_measure_count(o, 0, (frug_range){Q, 256}), 0); /* cuts a target */
+    assert_int_equal(frug_optimizer_measure_count(o, 0, (frug_range){0, TUNE_N + 1}), 0);
+    assert_int_equal(frug_optimizer_measure_count(NULL, 0, (frug_range){0, 1}), 0);
     frug_optimizer_destroy(o);
 }
 
@@ -122,8 +123,9 @@ static void renewal_follows_from_the_state(void **state) {
             size_t len = 0;
             unsigned char *bytes = save_optimizer(o, &len);
             OK(frug_optimizer_restore(again, bytes, len));
-            assert_int_equal(frug_optimizer_wants(again, t, 0, TUNE_N), frug_optimizer_wants(o, t, 0, TUNE_N));
-            assert_int_equal(frug_optimizer_wants(o, t, 0, Q_N) == Q_N, t % 4 == 0 || t <= 2);
+            assert_int_equal(frug_optimizer_measure_count(again, t, (frug_range){0, TUNE_N}),
+                             frug_optimizer_measure_count(o, t, (frug_range){0, TUNE_N}));
+            assert_int_equal(frug_optimizer_measure_count(o, t, (frug_range){0, Q_N}) == Q_N, t % 4 == 0 || t <= 2);
             test_free(bytes);
             frug_optimizer_destroy(again);
             sparse_gradient(g, TUNE_N, t, 3);
@@ -142,12 +144,12 @@ static void renewal_follows_from_the_state(void **state) {
 
 /* The measurements of all workers, divided by their number, in the order of ranks. */
 static uint64_t average_measurements(frug_optimizer **o, uint64_t step, float g[WORKERS][TUNE_N], float *mean) {
-    uint64_t n = frug_optimizer_wants(o[0], step, 0, TUNE_N);
+    uint64_t n = frug_optimizer_measure_count(o[0], step, (frug_range){0, TUNE_N});
     float *own = test_malloc(n * sizeof *own);
     memset(mean, 0, n * sizeof *mean);
     for (size_t r = 0; r < WORKERS; r++) {
-        assert_int_equal(frug_optimizer_wants(o[r], step, 0, TUNE_N), n);
-        OK(frug_optimizer_measure(o[r], step, 0, TUNE_N, g[r], own));
+        assert_int_equal(frug_optimizer_measure_count(o[r], step, (frug_range){0, TUNE_N}), n);
+        OK(frug_optimizer_measure(o[r], step, (frug_range){0, TUNE_N}, g[r], own));
         for (uint64_t i = 0; i < n; i++)
             mean[i] += own[i];
     }
@@ -248,7 +250,7 @@ static void all_workers_skip_together(void **state) {
             memcpy(before, o[0]->arena, o[0]->arena_bytes);
             average_measurements(o, t, g, measured);
             for (size_t r = 0; r < WORKERS; r++)
-                OK(frug_optimizer_step_measured(o[r], t, 0, TUNE_N, measured, 0.01, w[r]));
+                OK(frug_optimizer_step_measured(o[r], t, (frug_range){0, TUNE_N}, measured, 0.01, w[r]));
             for (size_t r = 1; r < WORKERS; r++) {
                 assert_same_bits(w[0], w[r], sizeof w[0]);
                 assert_same_bits(o[0]->arena, o[r]->arena, o[0]->arena_bytes);
@@ -275,21 +277,21 @@ static void invalid_measurements_are_skipped(void **state) {
     (void)state;
     static const float bad[] = {NAN, INFINITY, -INFINITY, 1e33f, -3e38f};
     frug_optimizer *o = target_optimizer("mesgc:s=24,c=8,decay=0.1,beta1=0.999999");
-    uint64_t n = frug_optimizer_wants(o, 0, Q, Q_N);
+    uint64_t n = frug_optimizer_measure_count(o, 0, (frug_range){Q, Q_N});
     float *w = bell_array(Q_N, 3), *start = bell_array(Q_N, 3), *measured = test_malloc(n * sizeof *measured);
     unsigned char *before = test_malloc(o->arena_bytes);
     memcpy(before, o->arena, o->arena_bytes);
     for (size_t k = 0; k < sizeof bad / sizeof *bad; k++) {
         memset(measured, 0, n * sizeof *measured);
         measured[k % 2 ? n - 1 : k] = bad[k];
-        OK(frug_optimizer_step_measured(o, k, Q, Q_N, measured, 0.01, w));
+        OK(frug_optimizer_step_measured(o, k, (frug_range){Q, Q_N}, measured, 0.01, w));
         assert_same_bits(w, start, Q_N * sizeof *w);
         assert_memory_equal(before, o->arena, o->arena_bytes);
     }
     for (uint64_t i = 0; i < n; i++)
         measured[i] = i % 3 ? 6.4e32f : -6.4e32f;
     for (uint64_t t = 0; t < 40; t++)
-        OK(frug_optimizer_step_measured(o, t, Q, Q_N, measured, 0.01, w));
+        OK(frug_optimizer_step_measured(o, t, (frug_range){Q, Q_N}, measured, 0.01, w));
     size_t len = 0;
     unsigned char *bytes = save_optimizer(o, &len);
     OK(frug_optimizer_restore(o, bytes, len));
@@ -314,16 +316,17 @@ static void timings_cover_the_phases(void **state) {
         double phase_start = frugi_clock();
         for (uint64_t t = 0; t < 6; t++) {
             sparse_gradient(g, TUNE_N, t, 3);
-            OK(frug_optimizer_step(o, t, 0, TUNE_N, g, 0.01, w));
+            OK(frug_optimizer_step(o, t, (frug_range){0, TUNE_N}, g, 0.01, w));
         }
         OK(frug_optimizer_time(o, &spent));
         assert_true(spent.seconds_project > 0 && spent.seconds_apply > 0);
         assert_int_equal(spent.seconds_recover > 0, o->options.s != 0);
         assert_true(spent.seconds_project + spent.seconds_recover + spent.seconds_apply <= frugi_clock() - phase_start);
-        OK(frug_optimizer_measure(o, 6, 0, TUNE_N, g, measured));
+        OK(frug_optimizer_measure(o, 6, (frug_range){0, TUNE_N}, g, measured));
         OK(frug_optimizer_time(o, &more));
         assert_int_equal(more.seconds_project > spent.seconds_project,
-                         frugi_is_sketch(&o->options) && frug_optimizer_wants(o, 6, 0, Q_N) != Q_N);
+                         frugi_is_sketch(&o->options) &&
+                             frug_optimizer_measure_count(o, 6, (frug_range){0, Q_N}) != Q_N);
         assert_true(more.seconds_apply == spent.seconds_apply && more.seconds_recover == spent.seconds_recover);
         test_free(w);
         frug_optimizer_destroy(o);
@@ -342,19 +345,20 @@ static void invalid_calls_are_refused(void **state) {
     (void)state;
     frug_optimizer *o = target_optimizer("mesgc:s=24,c=8");
     float w[TUNE_N] = {0}, g[TUNE_N] = {0}, measured[TUNE_N] = {0};
-    assert_int_equal(frug_optimizer_measure(NULL, 0, 0, Q_N, g, measured), FRUG_ERR_ARG);
-    assert_int_equal(frug_optimizer_measure(o, 0, 0, Q_N, NULL, measured), FRUG_ERR_ARG);
-    assert_int_equal(frug_optimizer_measure(o, 0, 0, Q_N, g, NULL), FRUG_ERR_ARG);
-    assert_int_equal(frug_optimizer_measure(o, 0, 0, 256, g, measured), FRUG_ERR_ARG);
+    assert_int_equal(frug_optimizer_measure(NULL, 0, (frug_range){0, Q_N}, g, measured), FRUG_ERR_ARG);
+    assert_int_equal(frug_optimizer_measure(o, 0, (frug_range){0, Q_N}, NULL, measured), FRUG_ERR_ARG);
+    assert_int_equal(frug_optimizer_measure(o, 0, (frug_range){0, Q_N}, g, NULL), FRUG_ERR_ARG);
+    assert_int_equal(frug_optimizer_measure(o, 0, (frug_range){0, 256}, g, measured), FRUG_ERR_ARG);
     assert_string_equal(frug_last_error(),
                         "range: its end at element 256 cuts tensor 'layer.0.q', which mesgc updates as a whole");
-    assert_int_equal(frug_optimizer_step_measured(NULL, 0, 0, Q_N, measured, 0.1, w), FRUG_ERR_ARG);
-    assert_int_equal(frug_optimizer_step_measured(o, 0, 0, Q_N, NULL, 0.1, w), FRUG_ERR_ARG);
-    assert_int_equal(frug_optimizer_step_measured(o, 0, 0, Q_N, measured, 0.1, NULL), FRUG_ERR_ARG);
-    assert_int_equal(frug_optimizer_step_measured(o, 0, 0, Q_N, measured, (double)NAN, w), FRUG_ERR_ARG);
-    assert_int_equal(frug_optimizer_step_measured(o, 0, V, V_N + 1000, measured, 0.1, w), FRUG_ERR_ARG);
-    OK(frug_optimizer_measure(o, 0, K, K_N, g + K, NULL)); /* NULL is valid if there is nothing to write */
-    OK(frug_optimizer_step_measured(o, 0, K, K_N, NULL, 0.1, w + K));
+    assert_int_equal(frug_optimizer_step_measured(NULL, 0, (frug_range){0, Q_N}, measured, 0.1, w), FRUG_ERR_ARG);
+    assert_int_equal(frug_optimizer_step_measured(o, 0, (frug_range){0, Q_N}, NULL, 0.1, w), FRUG_ERR_ARG);
+    assert_int_equal(frug_optimizer_step_measured(o, 0, (frug_range){0, Q_N}, measured, 0.1, NULL), FRUG_ERR_ARG);
+    assert_int_equal(frug_optimizer_step_measured(o, 0, (frug_range){0, Q_N}, measured, (double)NAN, w), FRUG_ERR_ARG);
+    assert_int_equal(frug_optimizer_step_measured(o, 0, (frug_range){V, V_N + 1000}, measured, 0.1, w), FRUG_ERR_ARG);
+    OK(frug_optimizer_measure(o, 0, (frug_range){K, K_N}, g + K,
+                              NULL)); /* NULL is valid if there is nothing to write */
+    OK(frug_optimizer_step_measured(o, 0, (frug_range){K, K_N}, NULL, 0.1, w + K));
     frug_optimizer_destroy(o);
 }
 

@@ -13,7 +13,7 @@ static void run_steps(frug_optimizer *o, uint64_t from, uint64_t to, float *w) {
     float g[TUNE_N];
     for (uint64_t t = from; t < to; t++) {
         sparse_gradient(g, TUNE_N, t, 3);
-        OK(frug_optimizer_step(o, t, 0, TUNE_N, g, 0.01, w));
+        OK(frug_optimizer_step(o, t, (frug_range){0, TUNE_N}, g, 0.01, w));
     }
 }
 
@@ -42,15 +42,15 @@ static void state_sizes_match_documentation(void **state) {
     (void)state;
     for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
         frug_optimizer *o = target_optimizer(sizes[k].text);
-        if (frug_optimizer_states(o) != sizes[k].states || frug_optimizer_state_size(o) != 40 + sizes[k].bytes)
-            fail_msg("%s: %d states in %zu bytes", sizes[k].text, (int)frug_optimizer_states(o),
+        if (frug_optimizer_state_count(o) != sizes[k].states || frug_optimizer_state_size(o) != 40 + sizes[k].bytes)
+            fail_msg("%s: %d states in %zu bytes", sizes[k].text, (int)frug_optimizer_state_count(o),
                      frug_optimizer_state_size(o) - 40);
         frug_optimizer_destroy(o);
     }
     frug_optimizer *o = single_optimizer("table:s=24,c=1,kappa=7", 300, 300); /* indices of 4 bytes from 65537 on */
     assert_int_equal(frug_optimizer_state_size(o), 40 + 12 * (8 * 168 / 12));
     frug_optimizer_destroy(o);
-    assert_int_equal(frug_optimizer_states(NULL), 0);
+    assert_int_equal(frug_optimizer_state_count(NULL), 0);
 }
 
 static void steps_allocate_nothing(void **state) {
@@ -150,7 +150,7 @@ static void partitions_give_the_same_bits(void **state) {
         for (uint64_t t = 0; t < 9; t++) {
             sparse_gradient(g, TUNE_N, t, 3);
             for (size_t i = sizeof cuts / sizeof *cuts - 1; i > 0; i--)
-                OK(frug_optimizer_step(b, t, cuts[i - 1], cuts[i] - cuts[i - 1], g + cuts[i - 1], 0.01,
+                OK(frug_optimizer_step(b, t, (frug_range){cuts[i - 1], cuts[i] - cuts[i - 1]}, g + cuts[i - 1], 0.01,
                                        x + cuts[i - 1]));
         }
         assert_same_bits(w, x, TUNE_N * sizeof *w);
@@ -193,14 +193,14 @@ static void targets_are_selected_by_role_or_name(void **state) {
         const int cuts[] = {!choices[k].q, 1, !choices[k].v, !choices[k].k, !choices[k].mlp};
         const size_t at[] = {Q, BIAS, V, K, MLP}, n[] = {Q_N, 50, V_N, K_N, MLP_N};
         for (size_t i = 0; i < 5; i++) {
-            assert_int_equal(frug_optimizer_cuts(o, i), cuts[i]);
+            assert_int_equal(frug_optimizer_can_split(o, i), cuts[i]);
             assert_int_equal(memcmp(w + at[i], adamw + at[i], n[i] * sizeof *w) == 0, cuts[i]);
         }
         test_free(w);
         frug_optimizer_destroy(o);
     }
     test_free(adamw);
-    assert_int_equal(frug_optimizer_cuts(NULL, 0), 1);
+    assert_int_equal(frug_optimizer_can_split(NULL, 0), 1);
 }
 
 /* The named ones are updated by AdamW; all others except the targets are frozen. */
@@ -221,7 +221,7 @@ static void others_are_selected_by_name(void **state) {
         o = target_optimizer(text);
         frug_optimizer *again = target_optimizer(frug_optimizer_text(o));
         assert_string_equal(frug_optimizer_text(o), frug_optimizer_text(again));
-        assert_int_equal(frug_optimizer_states(o), frug_optimizer_states(again));
+        assert_int_equal(frug_optimizer_state_count(o), frug_optimizer_state_count(again));
         frug_optimizer_destroy(again);
         float *w = bell_array(TUNE_N, 5);
         run_steps(o, 0, 3, w);
@@ -274,7 +274,7 @@ static void nonfinite_tensor_is_skipped(void **state) {
         for (uint64_t t = 0; t < 4; t++) {
             sparse_gradient(g, TUNE_N, t, 2);
             g[V + 1199] = bad[t];
-            OK(frug_optimizer_step(o, t, 0, TUNE_N, g, 0.01, w));
+            OK(frug_optimizer_step(o, t, (frug_range){0, TUNE_N}, g, 0.01, w));
         }
         assert_same_bits(w + V, start + V, V_N * sizeof *w);
         assert_true(memcmp(w, start, Q_N * sizeof *w) != 0);
@@ -303,7 +303,7 @@ static void extreme_gradients_give_finite_states(void **state) {
             for (uint64_t t = 0; t < 6; t++) {
                 for (size_t i = 0; i < TUNE_N; i++)
                     g[i] = (i * 7 + t) % 3 ? sizes_of[n] : -sizes_of[n];
-                OK(frug_optimizer_step(o, t, 0, TUNE_N, g, 1e-4, w));
+                OK(frug_optimizer_step(o, t, (frug_range){0, TUNE_N}, g, 1e-4, w));
             }
             size_t len = 0;
             unsigned char *bytes = save_optimizer(o, &len);
@@ -372,13 +372,13 @@ static void range_that_cuts_a_target_is_refused(void **state) {
     (void)state;
     frug_optimizer *o = target_optimizer("mesgc:s=24,c=8");
     float w[TUNE_N] = {0}, g[TUNE_N] = {0};
-    assert_int_equal(frug_optimizer_step(o, 0, 0, 256, g, 0.1, w), FRUG_ERR_ARG);
+    assert_int_equal(frug_optimizer_step(o, 0, (frug_range){0, 256}, g, 0.1, w), FRUG_ERR_ARG);
     assert_string_equal(frug_last_error(),
                         "range: its end at element 256 cuts tensor 'layer.0.q', which mesgc updates as a whole");
-    assert_int_equal(frug_optimizer_step(o, 0, V + 256, 256, g, 0.1, w), FRUG_ERR_ARG);
+    assert_int_equal(frug_optimizer_step(o, 0, (frug_range){V + 256, 256}, g, 0.1, w), FRUG_ERR_ARG);
     assert_string_equal(frug_last_error(),
                         "range: its begin at element 1513 cuts tensor 'layer.0.v', which mesgc updates as a whole");
-    OK(frug_optimizer_step(o, 0, K, 256, g, 0.1, w)); /* a frozen tensor may be cut */
+    OK(frug_optimizer_step(o, 0, (frug_range){K, 256}, g, 0.1, w)); /* a frozen tensor may be cut */
     frug_optimizer_destroy(o);
 }
 

@@ -10,8 +10,8 @@
 
 #define N 1000000u
 
-static frug_scene plain(uint32_t workers) {
-    frug_scene s = FRUG_SCENE_INIT;
+static frug_cost_inputs plain(uint32_t workers) {
+    frug_cost_inputs s = FRUG_COST_INPUTS_INIT;
     s.params = N;
     s.workers = workers;
     s.density = 1.0 / 16;
@@ -21,9 +21,9 @@ static frug_scene plain(uint32_t workers) {
     return s;
 }
 
-static frug_forecast predict(const char *algorithm, const frug_scene *s) {
-    frug_forecast f = {.struct_size = sizeof f};
-    OK(frug_predict(algorithm, s, &f));
+static frug_cost_estimate predict(const char *algorithm, const frug_cost_inputs *s) {
+    frug_cost_estimate f = {.struct_size = sizeof f};
+    OK(frug_cost_predict(algorithm, s, &f));
     return f;
 }
 
@@ -33,7 +33,7 @@ static void near(double got, double want, double tolerance) {
 }
 
 static double received(const char *algorithm, uint32_t workers, double down) {
-    frug_scene s = plain(workers);
+    frug_cost_inputs s = plain(workers);
     s.down = down;
     return predict(algorithm, &s).bytes_received / N;
 }
@@ -124,13 +124,13 @@ static void common_entries_make_unions_smaller(void **state) {
 
 static void a_step_is_what_its_parts_add_up_to(void **state) {
     (void)state;
-    frug_scene s = plain(8);
+    frug_cost_inputs s = plain(8);
     s.compress = 1e-9;
     s.decode = 2e-10;
     s.decode_frame = 1e-11;
     s.decode_entry = 1e-9;
     s.compute = 0.03;
-    frug_forecast f = predict("gather", &s);
+    frug_cost_estimate f = predict("gather", &s);
     near(f.seconds_compress, 1e-3, 1e-12);
     near(f.seconds_decode, 2e-10 * N + 8e-11 * N + 1e-9 * 8 * N / 16, 1e-12);
     near(f.seconds_wire, 3e-5 + (7 * 5.0 / 16 * N + 2 * 48 * 7) / 1e9, 1e-12);
@@ -149,24 +149,24 @@ static void a_step_is_what_its_parts_add_up_to(void **state) {
 
 static void one_worker_alone_has_no_wire(void **state) {
     (void)state;
-    frug_scene s = plain(1);
-    for (size_t i = 0; frug_predictable_at(i); i++) {
-        frug_forecast f = predict(frug_predictable_at(i), &s);
+    frug_cost_inputs s = plain(1);
+    for (size_t i = 0; frug_cost_algorithm_at(i); i++) {
+        frug_cost_estimate f = predict(frug_cost_algorithm_at(i), &s);
         assert_true(f.bytes_sent == 0 && f.seconds_wire == 0);
     }
 }
 
 static void nodes_send_little_between_nodes_and_servers_are_waited_for(void **state) {
     (void)state;
-    frug_scene s = plain(64);
+    frug_cost_inputs s = plain(64);
     s.per_node = 8;
     s.down = 2;
     near(predict("nodes", &s).bytes_sent, 7.0 * N + 7 * s.payload / 8, 1e-12);
-    frug_forecast f = predict("nodes", &s), flat = predict("split", &s);
+    frug_cost_estimate f = predict("nodes", &s), flat = predict("split", &s);
     s.node_bandwidth = 1e12;
-    frug_forecast fast = predict("nodes", &s);
+    frug_cost_estimate fast = predict("nodes", &s);
     assert_true(fast.seconds_wire < 0.5 * flat.seconds_wire && fast.seconds_wire < f.seconds_wire);
-    frug_forecast one = predict("server", &s);
+    frug_cost_estimate one = predict("server", &s);
     near(one.bytes_busiest, 63 * (s.payload * 3), 1e-3);
     s.servers = 4;
     assert_true(predict("server", &s).seconds_wire < 0.5 * one.seconds_wire);
@@ -175,7 +175,7 @@ static void nodes_send_little_between_nodes_and_servers_are_waited_for(void **st
 static void the_cheapest_is_what_the_formulas_say(void **state) {
     (void)state;
     static const char *const names[] = {"dense", "gather", "split"};
-    frug_scene s = plain(2);
+    frug_cost_inputs s = plain(2);
     assert_int_equal(frugi_cheapest_algorithm(&s, names, 3), 1); /* as many bytes as split:1, fewer rounds */
     s = plain(64);
     s.down = 1;
@@ -194,12 +194,12 @@ static void the_cheapest_is_what_the_formulas_say(void **state) {
 
 static void invalid_scenes_are_rejected(void **state) {
     (void)state;
-    frug_forecast f = {.struct_size = sizeof f};
-    frug_scene good = plain(8), s;
-    assert_int_equal(frug_predict("ring", &good, &f), FRUG_ERR_ARG);
-    assert_int_equal(frug_predict(NULL, &good, &f), FRUG_ERR_ARG);
+    frug_cost_estimate f = {.struct_size = sizeof f};
+    frug_cost_inputs good = plain(8), s;
+    assert_int_equal(frug_cost_predict("ring", &good, &f), FRUG_ERR_ARG);
+    assert_int_equal(frug_cost_predict(NULL, &good, &f), FRUG_ERR_ARG);
     f.struct_size = 0;
-    assert_int_equal(frug_predict("dense", &good, &f), FRUG_ERR_ARG);
+    assert_int_equal(frug_cost_predict("dense", &good, &f), FRUG_ERR_ARG);
     f.struct_size = sizeof f;
     const double bad[] = {NAN, -1, INFINITY};
     for (size_t i = 0; i < 3; i++) {
@@ -207,14 +207,14 @@ static void invalid_scenes_are_rejected(void **state) {
         for (size_t k = 0; k < sizeof field / sizeof *field; k++) {
             s = good;
             *field[k] = bad[i];
-            assert_int_equal(frug_predict("split", &s, &f), FRUG_ERR_ARG);
+            assert_int_equal(frug_cost_predict("split", &s, &f), FRUG_ERR_ARG);
         }
     }
     uint32_t *const count[] = {&s.workers, &s.per_node, &s.servers};
     for (size_t k = 0; k < 3; k++) {
         s = good;
         *count[k] = 0;
-        assert_int_equal(frug_predict("split", &s, &f), FRUG_ERR_ARG);
+        assert_int_equal(frug_cost_predict("split", &s, &f), FRUG_ERR_ARG);
     }
 }
 

@@ -206,7 +206,7 @@ static size_t follow_table(uint32_t kappa, double *difference) {
         double miss = 0, squares = 0;
         uint64_t in_chunk[CHUNKS] = {0};
         memset(w, 0, stream->d * sizeof *w);
-        OK(frug_optimizer_step(o, t, 0, stream->d, gradient(t), 1.0, w));
+        OK(frug_optimizer_step(o, t, (frug_range){0, stream->d}, gradient(t), 1.0, w));
         fgp_reference_step(&truth, t, gradient(t));
         for (uint64_t i = 0; i < stream->d; i++) {
             miss += pow((double)w[i] + truth.step_sparse[i], 2);
@@ -298,7 +298,7 @@ static void test_shares_are_those_of_the_library(void **state) {
         uint32_t hits = 0, moved = 0;
         memset(w, 0, stream->d * sizeof *w);
         fgp_reference_step(&truth, 0, gradient(t));
-        OK(frug_optimizer_step(o, 0, 0, stream->d, gradient(t), 1.0, w));
+        OK(frug_optimizer_step(o, 0, (frug_range){0, stream->d}, gradient(t), 1.0, w));
         for (uint64_t i = 0; i < stream->d; i++) {
             moved += fabsf(w[i]) > 0;
             hits += fabsf(w[i]) > 0 && truth.chosen[i];

@@ -17,7 +17,7 @@ typedef struct fixture {
     const char *config;
     const frug_layout *layout;
     size_t n;
-    bool apply;      /* frug_reduce_apply() with a decay, from weights of 1; else frug_reduce_add() from 0 */
+    bool apply;      /* frug_reducer_apply() with a decay, from weights of 1; else frug_reducer_add() from 0 */
     bool integers;   /* gradients are small integers: sums are exact in any order */
     bool two_ranges; /* exchange the first tensor, then the other ones */
     int damage;      /* this rank receives its long messages with a flipped bit; 0: none */
@@ -71,8 +71,8 @@ static inline frug_status fixture_step(fixture *f, frug_reducer *r, int rank, ui
     const float *grad = f->grad[rank][step] + begin;
     float *dst = f->weights[rank] + begin;
     if (f->apply)
-        return frug_reduce_apply(r, step, begin, count, grad, 0.5f, 0.25f, dst);
-    return frug_reduce_add(r, step, begin, count, grad, 1.0f, dst);
+        return frug_reducer_apply(r, step, (frug_range){begin, count}, grad, 0.5f, 0.25f, dst);
+    return frug_reducer_add(r, step, (frug_range){begin, count}, grad, 1.0f, dst);
 }
 
 static inline frug_status fixture_work(frug_comm *comm, void *shared) {
@@ -81,7 +81,7 @@ static inline frug_status fixture_work(frug_comm *comm, void *shared) {
     frug_comm *wrapped = NULL;
     frug_config *config = NULL;
     frug_reducer *r = NULL;
-    frug_options options = FRUG_OPTIONS_INIT;
+    frug_compressor_options options = FRUG_COMPRESSOR_OPTIONS_INIT;
     options.threads = 1;
     frug_status status = frug_config_create(f->config, &config);
     if (status == FRUG_OK && f->damage && f->damage == rank)
@@ -96,7 +96,7 @@ static inline frug_status fixture_work(frug_comm *comm, void *shared) {
             status = fixture_step(f, r, rank, step, first, f->n - first);
     }
     if (status == FRUG_OK)
-        status = frug_compressor_residual(frug_reducer_compressor(r), 0, f->n, f->residual[rank]);
+        status = frug_compressor_get_residual(frug_reducer_compressor(r), (frug_range){0, f->n}, f->residual[rank]);
     if (status == FRUG_OK) {
         f->stats[rank].struct_size = sizeof f->stats[rank];
         status = frug_reducer_stats(r, &f->stats[rank]);
@@ -198,7 +198,7 @@ static inline frug_status worked_example_work(frug_comm *comm, void *shared) {
     frug_config *config = NULL;
     frug_layout *layout = NULL;
     frug_reducer *r = NULL;
-    frug_options options = FRUG_OPTIONS_INIT;
+    frug_compressor_options options = FRUG_COMPRESSOR_OPTIONS_INIT;
     options.threads = 1;
     frug_status status = frug_config_create(l->config, &config);
     if (status == FRUG_OK)
@@ -206,7 +206,7 @@ static inline frug_status worked_example_work(frug_comm *comm, void *shared) {
     if (status == FRUG_OK)
         status = frug_reducer_create(config, layout, &options, comm, &r);
     if (status == FRUG_OK)
-        status = frug_reduce_add(r, 0, 0, l->n, l->grad + at, 1.0f, l->result + at);
+        status = frug_reducer_add(r, 0, (frug_range){0, l->n}, l->grad + at, 1.0f, l->result + at);
     frug_reducer_destroy(r);
     frug_layout_destroy(layout);
     frug_config_destroy(config);

@@ -2,6 +2,7 @@
 #ifndef FRUG_TEST_SERVER_GROUP_H
 #define FRUG_TEST_SERVER_GROUP_H
 
+#include "frugrad/experimental.h"
 #include "support/thread_group.h"
 #include "support/test_layouts.h"
 
@@ -40,7 +41,7 @@ static inline frug_status make_client(server_fixture *t, frug_comm *comm, uint64
     snprintf(text, sizeof text, "%s,servers=%d%s", t->config, t->servers,
              self == 1 && t->fault == OTHER_CONFIG ? ",seed=5" : "");
     frug_config *config = NULL;
-    frug_options options = FRUG_OPTIONS_INIT;
+    frug_compressor_options options = FRUG_COMPRESSOR_OPTIONS_INIT;
     options.threads = 1;
     frug_status status = frug_config_create(text, &config);
     if (status == FRUG_OK)
@@ -105,7 +106,7 @@ static inline frug_status run_worker(server_fixture *t, frug_comm *comm) {
             check_staleness(t, self, step);
     }
     if (status == FRUG_OK && t->residual[self])
-        status = frug_compressor_residual(frug_client_compressor(client), 0, t->n, t->residual[self]);
+        status = frug_compressor_get_residual(frug_client_compressor(client), (frug_range){0, t->n}, t->residual[self]);
     if (t->all_pushed)
         pthread_barrier_wait(t->all_pushed);
     if (status == FRUG_OK && !(self == 1 && t->fault == STOP_SILENTLY))
@@ -122,7 +123,7 @@ static inline frug_status run_rank(frug_comm *comm, void *shared) {
     char text[256];
     snprintf(text, sizeof text, "%s,servers=%d", t->config, t->servers);
     frug_config *config = NULL;
-    frug_options options = FRUG_OPTIONS_INIT;
+    frug_compressor_options options = FRUG_COMPRESSOR_OPTIONS_INIT;
     options.threads = 1;
     frug_status status = frug_config_create(text, &config);
     if (status == FRUG_OK)

@@ -1,6 +1,6 @@
 /*
- * test_allgather.c - the all-gather in chunks: the same bits as with frug_compress() and frug_apply(), for any config;
- * and no rank waits forever when a frame is damaged or the transport fails in the middle of an exchange.
+ * test_allgather.c - the all-gather in chunks: the same bits as with frug_compress() and frug_decode_apply(), for any
+ * config; and no rank waits forever when a frame is damaged or the transport fails in the middle of an exchange.
  */
 #include "support/thread_group.h"
 
@@ -74,16 +74,18 @@ static frug_status train(frug_comm *comm, void *shared) {
     frug_reducer *r = NULL;
     frug_status status = create_worker_reducer(t->config, t->layout, 1, comm, &r);
     if (status == FRUG_OK && t->sensitivity[rank] > 0)
-        status = frug_compressor_tell(frug_reducer_compressor(r), FRUG_SIGNAL_SENSITIVITY, 0, &t->sensitivity[rank], 1);
+        status = frug_compressor_set_signal(frug_reducer_compressor(r), FRUG_SIGNAL_SENSITIVITY, 0,
+                                            &t->sensitivity[rank], 1);
     for (uint64_t s = 0; s < STEPS && status == FRUG_OK; s++)
-        status = frug_reduce_apply(r, t->first_step + s, 0, t->n, t->grad[rank], 0.25f, 0.125f, t->weights[rank]);
+        status = frug_reducer_apply(r, t->first_step + s, (frug_range){0, t->n}, t->grad[rank], 0.25f, 0.125f,
+                                    t->weights[rank]);
     if (status == FRUG_OK)
-        status = frug_compressor_residual(frug_reducer_compressor(r), 0, t->n, t->residual[rank]);
+        status = frug_compressor_get_residual(frug_reducer_compressor(r), (frug_range){0, t->n}, t->residual[rank]);
     frug_reducer_destroy(r);
     return status;
 }
 
-/* The reference: one frame per rank, all passed to frug_apply(). */
+/* The reference: one frame per rank, all passed to frug_decode_apply(). */
 static void check_against_frug_apply(const task *t, int size) {
     frug_compressor *c[THREAD_WORKERS_MAX];
     unsigned char *frame[THREAD_WORKERS_MAX];
@@ -93,23 +95,24 @@ static void check_against_frug_apply(const task *t, int size) {
     for (size_t e = 0; e < t->n; e++)
         weights[e] = (float)(e % 97) * 0.01f;
     for (int i = 0; i < size; i++) {
-        frug_options options = FRUG_OPTIONS_INIT;
+        frug_compressor_options options = FRUG_COMPRESSOR_OPTIONS_INIT;
         options.threads = 1;
         options.source = (uint32_t)i;
         c[i] = make_compressor(t->config, t->layout, &options);
         if (t->sensitivity[i] > 0)
-            OK(frug_compressor_tell(c[i], FRUG_SIGNAL_SENSITIVITY, 0, &t->sensitivity[i], 1));
+            OK(frug_compressor_set_signal(c[i], FRUG_SIGNAL_SENSITIVITY, 0, &t->sensitivity[i], 1));
     }
     for (uint64_t s = 0; s < STEPS; s++) {
         for (int i = 0; i < size; i++)
             frames[i] = frame[i] = compress_range(c[i], t->first_step + s, 0, t->n, t->grad[i], &len[i]);
-        OK(frug_apply(c[0], frames, len, (size_t)size, 0.25f, 0.125f, 0, t->n, weights));
+        OK(frug_decode_apply(frug_compressor_decoder(c[0]), (frug_range){0, t->n}, frames, len, (size_t)size, 0.25f,
+                             0.125f, weights));
         for (int i = 0; i < size; i++)
             test_free(frame[i]);
     }
     for (int i = 0; i < size; i++) {
         assert_same_bits(weights, t->weights[i], t->n * sizeof(float));
-        OK(frug_compressor_residual(c[i], 0, t->n, residual));
+        OK(frug_compressor_get_residual(c[i], (frug_range){0, t->n}, residual));
         assert_same_bits(residual, t->residual[i], t->n * sizeof(float));
         frug_compressor_destroy(c[i]);
     }

@@ -5,6 +5,7 @@
 
 #include "comm/comm.h"
 
+#include <assert.h>
 #include <stdio.h>
 
 #define STEPS   3u
@@ -33,16 +34,17 @@ typedef struct task {
 
 static void record_completion(void *ctx, const frug_bucket *b, frug_status status) {
     completions *d = ctx;
-    d->begin[d->count] = b->begin;
+    d->begin[d->count] = b->range.begin;
     d->status[d->count++] = status;
-    frug_config_create("no such word", NULL); /* an error in the callback must not hide the bucket's error */
+    assert(frug_config_create("no such word", NULL) !=
+           FRUG_OK); /* an error in the callback must not hide the bucket's error */
 }
 
 static frug_status reduce_bucket(frug_reducer *r, task *t, int rank, uint64_t step, uint64_t begin, uint64_t n) {
     frug_bucket b = FRUG_BUCKET_INIT;
     b.step = step;
-    b.begin = begin;
-    b.count = n;
+    b.range.begin = begin;
+    b.range.count = n;
     b.grad = t->grad[rank][step] + begin;
     b.rate = 0.5f;
     b.decay = 0.01f;
@@ -51,8 +53,9 @@ static frug_status reduce_bucket(frug_reducer *r, task *t, int rank, uint64_t st
     b.done = record_completion;
     b.ctx = &t->completions[rank];
     switch (t->mode) {
-    case SYNC_APPLY: return frug_reduce_apply(r, step, begin, n, b.grad, b.rate, b.decay, t->weights[rank] + begin);
-    case SYNC_SUM: return frug_reduce_sum(r, step, begin, n, b.grad, b.scale);
+    case SYNC_APPLY:
+        return frug_reducer_apply(r, step, (frug_range){begin, n}, b.grad, b.rate, b.decay, t->weights[rank] + begin);
+    case SYNC_SUM: return frug_reducer_sum(r, step, (frug_range){begin, n}, b.grad, b.scale);
     default: return frug_reducer_submit(r, &b);
     }
 }
@@ -83,7 +86,7 @@ static frug_status check_stats(const frug_reducer *r, const task *t) {
     uint64_t sent = 0, elements = 0, count = 0;
     for (; status == FRUG_OK && frug_reducer_bucket(r, (size_t)count, &b) == FRUG_OK; count++) {
         sent += b.stats.bytes_sent;
-        elements += b.count;
+        elements += b.range.count;
     }
     return status == FRUG_OK && sent == all.bytes_sent && count == all.calls && elements == STEPS * t->n && b.step == 0
                ? FRUG_OK

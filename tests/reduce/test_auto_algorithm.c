@@ -25,7 +25,7 @@ static frug_status run_rank(frug_comm *comm, void *shared) {
     frug_status status = create_worker_reducer(t->config, t->layout, 1, comm, &r);
     if (status == FRUG_OK) {
         snprintf(t->algorithm[rank], sizeof t->algorithm[rank], "%s", frug_reducer_algorithm(r));
-        status = frug_reduce_add(r, 0, 0, t->n, t->grad, 1.0f, t->sum[rank]);
+        status = frug_reducer_add(r, 0, (frug_range){0, t->n}, t->grad, 1.0f, t->sum[rank]);
     }
     t->stats[rank].struct_size = sizeof t->stats[rank];
     if (status == FRUG_OK)
@@ -115,8 +115,8 @@ static void exchanges_send_what_the_model_says(void **state) {
     frug_compressor_destroy(c);
     for (size_t a = 0; a < COUNT(rows); a++)
         for (size_t s = 0; s < COUNT(sizes); s++) {
-            frug_forecast f = {.struct_size = sizeof f};
-            frug_scene scene = FRUG_SCENE_INIT;
+            frug_cost_estimate f = {.struct_size = sizeof f};
+            frug_cost_inputs scene = FRUG_COST_INPUTS_INIT;
             t.config = rows[a].config;
             run_task(&t, sizes[s]);
             scene.params = N;
@@ -124,7 +124,7 @@ static void exchanges_send_what_the_model_says(void **state) {
             scene.density = 1.0 / 16;
             scene.payload = (double)len;
             scene.down = rows[a].down;
-            OK(frug_predict(rows[a].algorithm, &scene, &f));
+            OK(frug_cost_predict(rows[a].algorithm, &scene, &f));
             double sent = 0;
             for (int i = 0; i < sizes[s]; i++)
                 sent += (double)t.stats[i].bytes_sent / sizes[s];

@@ -59,9 +59,9 @@ static frug_status reduce_twice(frug_comm *threads, void *shared) {
     if (status == FRUG_OK)
         status = create_worker_reducer(t->config, t->layout, 1, comm, &r);
     for (uint64_t step = 0; step < 2 && status == FRUG_OK; step++)
-        status = frug_reduce_sum(r, step, 0, ELEMENTS, t->grad[rank], 0.25f);
+        status = frug_reducer_sum(r, step, (frug_range){0, ELEMENTS}, t->grad[rank], 0.25f);
     if (status == FRUG_OK)
-        status = frug_compressor_residual(frug_reducer_compressor(r), 0, ELEMENTS, t->left[rank]);
+        status = frug_compressor_get_residual(frug_reducer_compressor(r), (frug_range){0, ELEMENTS}, t->left[rank]);
     frug_reducer_destroy(r);
     frug_comm_destroy(own);
     return status;
@@ -109,7 +109,7 @@ static void what_a_blocking_transport_cannot_do_is_an_error(void **state) {
     unsigned char byte = 0, both[2];
     OK(frug_comm_create(&t, NULL, 0, 2, &comm));
     assert_int_equal(frugi_comm_post(comm, &m), FRUG_ERR_ARG);
-    assert_int_equal(frug_comm_gather(comm, &byte, 1, both), FRUG_ERR_COMM);
+    assert_int_equal(frug_comm_allgather(comm, &byte, 1, both), FRUG_ERR_COMM);
     assert_non_null(strstr(frug_last_error(), "cable pulled"));
     frug_comm_destroy(comm);
     t.exchange = NULL;
@@ -133,11 +133,11 @@ static frug_status fail_in_second(frug_comm *comm, void *shared) {
     frug_reducer *r = NULL;
     frug_status status = create_worker_reducer(f->config, f->layout, 1, comm, &r);
     if (status == FRUG_OK)
-        status = frug_reduce_sum(r, 0, 0, n, grad, 1.0f);
+        status = frug_reducer_sum(r, 0, (frug_range){0, n}, grad, 1.0f);
     if (status == FRUG_OK && fails && f->told)
-        status = frug_reduce_fail(r, 1, 0, n, "the GPU is on fire");
+        status = frug_reducer_fail(r, 1, (frug_range){0, n}, "the GPU is on fire");
     else if (status == FRUG_OK)
-        status = frug_reduce_sum(r, 1, 0, n, fails ? NULL : grad, 1.0f);
+        status = frug_reducer_sum(r, 1, (frug_range){0, n}, fails ? NULL : grad, 1.0f);
     free(grad);
     frug_reducer_destroy(r);
     return status;

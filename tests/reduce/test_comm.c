@@ -58,9 +58,9 @@ static frug_status gather_rounds(frug_comm *comm, void *shared) {
     for (int round = 0; round < 20; round++) {
         for (int k = 0; k < 3; k++)
             mine[k] = 100 * round + 10 * rank + k;
-        frug_status status = frug_comm_gather(comm, mine, sizeof mine, all);
+        frug_status status = frug_comm_allgather(comm, mine, sizeof mine, all);
         if (status == FRUG_OK)
-            status = frug_comm_gather(comm, NULL, 0, NULL); /* 0 bytes: a barrier */
+            status = frug_comm_allgather(comm, NULL, 0, NULL); /* 0 bytes: a barrier */
         if (status != FRUG_OK)
             return status;
         for (int i = 0; i < size; i++)
@@ -96,7 +96,7 @@ static frug_status gather_and_exchange(frug_comm *comm, void *shared) {
     frug_status status = m && in ? FRUG_OK : FRUG_ERR_MEMORY;
     for (int round = 0; round < 20 && status == FRUG_OK; round++) {
         int mine = 1000 * round + rank;
-        status = frug_comm_gather(comm, &mine, sizeof mine, all);
+        status = frug_comm_allgather(comm, &mine, sizeof mine, all);
         for (int i = 0; i < size && status == FRUG_OK; i++)
             status = all[i] == 1000 * round + i ? FRUG_OK : FRUG_ERR_MISMATCH;
     }
@@ -144,7 +144,7 @@ static void many_ranks_gather_and_exchange(void **state) {
 static frug_status all_but_rank_2(frug_comm *comm, void *shared) {
     int mine = 0, all[THREAD_WORKERS_MAX];
     (void)shared;
-    return frug_comm_rank(comm) == 2 ? FRUG_OK : frug_comm_gather(comm, &mine, sizeof mine, all);
+    return frug_comm_rank(comm) == 2 ? FRUG_OK : frug_comm_allgather(comm, &mine, sizeof mine, all);
 }
 
 /* All time out at the same time: a rank that times out does not restart the deadline of the others. */
@@ -168,7 +168,7 @@ static void a_missing_rank_is_named(void **state) {
 static frug_status gather_different_lengths(frug_comm *comm, void *shared) {
     char mine[8] = "", all[8 * THREAD_WORKERS_MAX];
     (void)shared;
-    return frug_comm_gather(comm, mine, frug_comm_rank(comm) == 1 ? 8 : 4, all);
+    return frug_comm_allgather(comm, mine, frug_comm_rank(comm) == 1 ? 8 : 4, all);
 }
 
 static void gathers_of_different_lengths_fail(void **state) {
@@ -189,9 +189,9 @@ static void invalid_arguments_are_refused(void **state) {
     assert_int_equal(frug_comm_send(comm[0], 2, &c, 1), FRUG_ERR_ARG);
     assert_int_equal(frug_comm_receive(comm[0], -1, &c, 1), FRUG_ERR_ARG);
     assert_int_equal(frug_comm_receive(comm[0], 1, NULL, 1), FRUG_ERR_ARG);
-    assert_int_equal(frug_comm_gather(comm[0], NULL, 1, &c), FRUG_ERR_ARG);
-    assert_int_equal(frug_comm_gather(comm[0], &c, SIZE_MAX / 2 + 1, &c), FRUG_ERR_ARG);
-    OK(frug_comm_set_deadline(comm[0], 0.05));
+    assert_int_equal(frug_comm_allgather(comm[0], NULL, 1, &c), FRUG_ERR_ARG);
+    assert_int_equal(frug_comm_allgather(comm[0], &c, SIZE_MAX / 2 + 1, &c), FRUG_ERR_ARG);
+    OK(frug_comm_set_timeout(comm[0], 0.05));
     assert_int_equal(frug_comm_receive(comm[0], 1, &c, 1), FRUG_ERR_COMM); /* no message: timeout */
     assert_non_null(strstr(frug_last_error(), "rank 1"));
     frug_comm_destroy(comm[0]);

@@ -1,4 +1,5 @@
 /* test_gossip.c - communication graphs, and gossip: the mean is preserved, ranks converge, errors spread. */
+#include "frugrad/experimental.h"
 #include "support/thread_group.h"
 #include "support/test_layouts.h"
 
@@ -111,7 +112,7 @@ typedef struct task {
 
 static frug_status create_gossip(frug_comm *comm, const task *t, bool faulty, frug_gossip **g) {
     frug_config *config = NULL;
-    frug_options options = FRUG_OPTIONS_INIT;
+    frug_compressor_options options = FRUG_COMPRESSOR_OPTIONS_INIT;
     options.threads = 1;
     frug_status status = frug_config_create(faulty && t->fault == OTHER_GAMMA ? "gamma=0.3" : t->config, &config);
     if (status == FRUG_OK)

@@ -1,5 +1,6 @@
 /* test_param_server.c - parameter servers and their workers as threads: compared with reduce=gather, and with faults.
  */
+#include "frugrad/experimental.h"
 #include "reduce/server_group.h"
 
 #include "comm/comm.h"
@@ -23,8 +24,8 @@ static frug_status run_gather(frug_comm *comm, void *shared) {
     frug_reducer *r = NULL;
     frug_status status = create_worker_reducer(t->config, t->layout, 1, comm, &r);
     for (uint64_t step = 0; step < STEPS && status == FRUG_OK; step++)
-        status = frug_reduce_apply(r, step, 0, t->n, t->grad[rank][step], RATE / (float)t->workers, DECAY,
-                                   ref->weights[rank]);
+        status = frug_reducer_apply(r, step, (frug_range){0, t->n}, t->grad[rank][step], RATE / (float)t->workers,
+                                    DECAY, ref->weights[rank]);
     frug_reducer_destroy(r);
     return status;
 }
@@ -430,7 +431,7 @@ static void invalid_ranks_and_options_are_refused(void **state) {
     OK(frug_comm_threads(3, comm));
     for (size_t i = 0; i < COUNT(cases); i++) {
         OK(frug_config_create(cases[i].text, &config));
-        OK(frug_comm_set_deadline(comm[cases[i].rank], 0.05));
+        OK(frug_comm_set_timeout(comm[cases[i].rank], 0.05));
         assert_int_equal(frug_server_run(config, one, NULL, comm[cases[i].rank], &weight), cases[i].server);
         assert_int_equal(frug_client_create(config, one, NULL, comm[cases[i].rank], 0, &weight, &client),
                          cases[i].client);

@@ -55,8 +55,9 @@ static frug_status train(frug_comm *comm, void *shared) {
     frug_reducer *r = NULL;
     frug_status status = create_worker_reducer(t->config, t->layout, 0, comm, &r);
     for (uint64_t step = 0; step < STEPS && status == FRUG_OK; step++)
-        status = t->in_place ? frug_reduce_sum(r, step, 0, t->n, t->grad[rank][step], -0.5f)
-                             : frug_reduce_add(r, step, 0, t->n, t->grad[rank][step], -0.5f, t->sum[rank][step]);
+        status = t->in_place
+                     ? frug_reducer_sum(r, step, (frug_range){0, t->n}, t->grad[rank][step], -0.5f)
+                     : frug_reducer_add(r, step, (frug_range){0, t->n}, t->grad[rank][step], -0.5f, t->sum[rank][step]);
     if (rank == 0 && r)
         t->memory = r->send_buf.bytes + r->recv_buf.bytes;
     frug_reducer_destroy(r);

@@ -27,9 +27,9 @@ static frug_status train(frug_comm *comm, void *shared) {
     frug_reducer *r = NULL;
     frug_status status = create_worker_reducer(t->config, t->layout, 1, comm, &r);
     for (uint64_t step = 0; step < STEPS && status == FRUG_OK; step++)
-        status = frug_reduce_add(r, step, 0, t->n, t->grad[rank][step], 1.0f, t->weights[rank]);
+        status = frug_reducer_add(r, step, (frug_range){0, t->n}, t->grad[rank][step], 1.0f, t->weights[rank]);
     if (status == FRUG_OK)
-        status = frug_compressor_residual(frug_reducer_compressor(r), 0, t->n, t->residual[rank]);
+        status = frug_compressor_get_residual(frug_reducer_compressor(r), (frug_range){0, t->n}, t->residual[rank]);
     frug_reducer_destroy(r);
     return status;
 }
@@ -116,7 +116,7 @@ static frug_status run_example(frug_comm *comm, void *shared) {
     if (status == FRUG_OK)
         status = frug_reducer_create(config, layout, NULL, comm, &r);
     if (status == FRUG_OK)
-        status = frug_reduce_add(r, 0, 0, e->n, e->grad[rank], 1.0f, e->dst[rank]);
+        status = frug_reducer_add(r, 0, (frug_range){0, e->n}, e->grad[rank], 1.0f, e->dst[rank]);
     frug_reducer_destroy(r);
     frug_config_destroy(config);
     frug_layout_destroy(layout);
@@ -166,8 +166,8 @@ static frug_status run_with_fault(frug_comm *comm, void *shared) {
         return status;
     size_t n = frug_layout_elements(m->layout);
     float *grad = calloc(n, sizeof(float)), *dst = calloc(n, sizeof(float));
-    status = frug_reduce_add(r, faulty && m->fault == OTHER_STEP ? 7 : 3, 0,
-                             faulty && m->fault == BAD_RANGE ? n + 1 : n, grad, 1.0f, dst);
+    status = frug_reducer_add(r, faulty && m->fault == OTHER_STEP ? 7 : 3,
+                              (frug_range){0, faulty && m->fault == BAD_RANGE ? n + 1 : n}, grad, 1.0f, dst);
     free(grad);
     free(dst);
     frug_reducer_destroy(r);

@@ -54,10 +54,11 @@ static frug_status train(frug_comm *comm, void *shared) {
         if (step && step == t->restart)
             status = recreate_from_state(t, comm, &r);
         if (status == FRUG_OK)
-            status = frug_reduce_apply(r, step, 0, t->n, t->grad[rank][step], -1.0f, t->decay, t->weights[rank]);
+            status = frug_reducer_apply(r, step, (frug_range){0, t->n}, t->grad[rank][step], -1.0f, t->decay,
+                                        t->weights[rank]);
     }
     if (status == FRUG_OK)
-        status = frug_compressor_residual(frug_reducer_compressor(r), 0, t->n, t->residual[rank]);
+        status = frug_compressor_get_residual(frug_reducer_compressor(r), (frug_range){0, t->n}, t->residual[rank]);
     if (status == FRUG_OK)
         status = frug_reducer_stats(r, &stats);
     t->sent[rank] = stats.bytes_sent;
@@ -408,7 +409,7 @@ static void shards_are_even_and_divide_no_module(void **state) {
                     assert_true(cut[i] <= cut[i + 1]);
                     if (cut[i] == cut[i + 1])
                         continue;
-                    OK(frug_compressor_bound(c, cut[i], cut[i + 1] - cut[i], &bound));
+                    OK(frug_compressor_bound(c, (frug_range){cut[i], cut[i + 1] - cut[i]}, &bound));
                     full++;
                 }
                 for (int i = 0; i < size; i++) {

@@ -44,7 +44,7 @@ static inline float *bell_array(size_t n, uint64_t seed) {
 }
 
 static inline frug_compressor *make_compressor(const char *text, const frug_layout *layout,
-                                               const frug_options *options) {
+                                               const frug_compressor_options *options) {
     frug_config *config = NULL;
     frug_compressor *c = NULL;
     if (frug_config_create(text, &config) != FRUG_OK || frug_compressor_create(config, layout, options, &c) != FRUG_OK)
@@ -57,9 +57,9 @@ static inline frug_compressor *make_compressor(const char *text, const frug_layo
 static inline unsigned char *compress_range(frug_compressor *c, uint64_t step, uint64_t begin, uint64_t count,
                                             const float *grad, size_t *len) {
     size_t cap = 0;
-    OK(frug_compressor_bound(c, begin, count, &cap));
+    OK(frug_compressor_bound(c, (frug_range){begin, count}, &cap));
     unsigned char *frame = test_malloc(cap);
-    OK(frug_compress(c, step, begin, count, grad, frame, cap, len));
+    OK(frug_compress(c, step, (frug_range){begin, count}, grad, frame, cap, len));
     assert_true(*len <= cap);
     return frame;
 }
@@ -69,7 +69,7 @@ static inline void restore_range(frug_compressor *c, const unsigned char *frame,
                                  uint64_t count, float *dst) {
     const void *frames[1] = {frame};
     memset(dst, 0, count * sizeof *dst);
-    OK(frug_decompress_add(c, frames, &len, 1, 1.0f, begin, count, dst));
+    OK(frug_decode_add(frug_compressor_decoder(c), (frug_range){begin, count}, frames, &len, 1, 1.0f, dst));
 }
 
 static inline void assert_same_bits(const void *a, const void *b, size_t bytes) {

@@ -34,7 +34,7 @@ static inline void run_workers(int size, worker_fn *work, void *shared, double d
     OK(frug_comm_threads(size, comm));
     for (int i = 0; i < size; i++) {
         member[i] = (thread_worker){.comm = comm[i], .work = work, .shared = shared};
-        OK(frug_comm_set_deadline(comm[i], deadline));
+        OK(frug_comm_set_timeout(comm[i], deadline));
         assert_int_equal(pthread_create(&member[i].thread, NULL, crew_run, &member[i]), 0);
     }
     for (int i = 0; i < size; i++)
@@ -47,7 +47,7 @@ static inline void run_workers(int size, worker_fn *work, void *shared, double d
 static inline frug_status create_worker_reducer(const char *text, const frug_layout *layout, int threads,
                                                 frug_comm *comm, frug_reducer **r) {
     frug_config *config = NULL;
-    frug_options options = FRUG_OPTIONS_INIT;
+    frug_compressor_options options = FRUG_COMPRESSOR_OPTIONS_INIT;
     options.threads = threads;
     frug_status status = frug_config_create(text, &config);
     if (status == FRUG_OK)

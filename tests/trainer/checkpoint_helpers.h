@@ -49,7 +49,7 @@ static inline void close_state(sample_state *s) {
 /** A worker with all its state; false, and nothing to close, where it cannot be created. */
 static inline bool open_state(frug_comm *comm, uint64_t seed, const char *method, sample_state *s) {
     frug_config *config = NULL;
-    frug_options options = FRUG_OPTIONS_INIT;
+    frug_compressor_options options = FRUG_COMPRESSOR_OPTIONS_INIT;
     options.threads = 1;
     options.source = (uint32_t)frug_comm_rank(comm);
     *s = (sample_state){{comm, sample_graph(seed), NULL, NULL}, NULL};
@@ -75,8 +75,9 @@ static inline bool step_alone(sample_state *s, uint64_t step, uint64_t seed) {
         grad[i] = next_bell(&random);
     for (fgt_param *p = s->state.graph->params; p && good; p = p->next) {
         uint64_t begin = p->tensor.offset, count = p->rows * p->cols;
-        good = frug_compress(s->state.compressor, step, begin, count, grad + begin, frame, most, &len) == FRUG_OK &&
-               frug_optimizer_step(s->state.optimizer, step, begin, count, grad + begin, 0.01,
+        good = frug_compress(s->state.compressor, step, (frug_range){begin, count}, grad + begin, frame, most, &len) ==
+                   FRUG_OK &&
+               frug_optimizer_step(s->state.optimizer, step, (frug_range){begin, count}, grad + begin, 0.01,
                                    s->state.graph->weights + begin) == FRUG_OK;
     }
     free(grad);
@@ -87,8 +88,8 @@ static inline bool step_alone(sample_state *s, uint64_t step, uint64_t seed) {
 /** The whole residual. */
 static inline bool residual_of(const sample_state *s, float *dst) {
     for (fgt_param *p = s->state.graph->params; p; p = p->next)
-        if (frug_compressor_residual(s->state.compressor, p->tensor.offset, p->rows * p->cols,
-                                     dst + p->tensor.offset) != FRUG_OK)
+        if (frug_compressor_get_residual(s->state.compressor, (frug_range){p->tensor.offset, p->rows * p->cols},
+                                         dst + p->tensor.offset) != FRUG_OK)
             return false;
     return true;
 }

@@ -379,16 +379,17 @@ static frug_status one_of_two(frug_comm *comm, void *shared) {
 
 /* The library's step for the mean of both workers' measurements of a whole tensor. */
 static uint64_t move_by_hand(frug_optimizer *o, const fgt_param *p, uint64_t step) {
-    uint64_t n = (uint64_t)p->rows * p->cols, at = p->tensor.offset, wants = frug_optimizer_wants(o, step, at, n);
+    uint64_t n = (uint64_t)p->rows * p->cols, at = p->tensor.offset,
+             wants = frug_optimizer_measure_count(o, step, (frug_range){at, n});
     float grad[64 * 48], part[2][64 * 48];
     for (int worker = 0; worker < 2; worker++) {
         for (uint64_t i = 0; i < n; i++)
             grad[i] = formula_value(worker, step, at + i);
-        OK(frug_optimizer_measure(o, step, at, n, grad, part[worker]));
+        OK(frug_optimizer_measure(o, step, (frug_range){at, n}, grad, part[worker]));
     }
     for (uint64_t i = 0; i < wants; i++)
         part[0][i] = 0.0f + 0.5f * (part[0][i] + part[1][i]);
-    OK(frug_optimizer_step_measured(o, step, at, n, part[0], 0.01, p->w));
+    OK(frug_optimizer_step_measured(o, step, (frug_range){at, n}, part[0], 0.01, p->w));
     return wants;
 }
 

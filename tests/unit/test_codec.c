@@ -186,11 +186,12 @@ static void every_flipped_bit_is_rejected(void **state) {
     const void *frames[1] = {frame};
     for (size_t bit = 0; bit < 8 * len; bit++) {
         frame[bit / 8] ^= (unsigned char)(1u << bit % 8);
-        assert_int_not_equal(frug_decompress_add(c, frames, &len, 1, 1.0f, 0, 600, dst), FRUG_OK);
+        assert_int_not_equal(
+            frug_decode_add(frug_compressor_decoder(c), (frug_range){0, 600}, frames, &len, 1, 1.0f, dst), FRUG_OK);
         frame[bit / 8] ^= (unsigned char)(1u << bit % 8);
     }
     assert_same_bits(dst, zeros, sizeof dst);
-    OK(frug_decompress_add(c, frames, &len, 1, 1.0f, 0, 600, dst));
+    OK(frug_decode_add(frug_compressor_decoder(c), (frug_range){0, 600}, frames, &len, 1, 1.0f, dst));
     test_free(frame);
     frug_compressor_destroy(c);
     frug_layout_destroy(layout);
@@ -229,20 +230,24 @@ static void invalid_frames_with_a_valid_checksum_are_rejected(void **state) {
     unsigned char *index = frame + 96 + section.index_at, kept = index[1];
     index[1] = index[0];
     frugi_frame_seal(frame, len, 1);
-    assert_int_equal(frug_decompress_add(c, frames, &len, 1, 1.0f, 0, 600, dst), FRUG_ERR_FORMAT);
+    assert_int_equal(frug_decode_add(frug_compressor_decoder(c), (frug_range){0, 600}, frames, &len, 1, 1.0f, dst),
+                     FRUG_ERR_FORMAT);
     index[1] = kept;
     uint16_t scale = frugi_get16(frame + 96);
     frugi_put16(frame + 96, 0x7fc0); /* a NaN as scale */
     frugi_frame_seal(frame, len, 1);
-    assert_int_equal(frug_decompress_add(c, frames, &len, 1, 1.0f, 0, 600, dst), FRUG_ERR_FORMAT);
+    assert_int_equal(frug_decode_add(frug_compressor_decoder(c), (frug_range){0, 600}, frames, &len, 1, 1.0f, dst),
+                     FRUG_ERR_FORMAT);
     frugi_put16(frame + 96, scale);
     frugi_put64(frame + 48 + 8, 1ull << 40); /* a section far outside */
     frugi_frame_seal(frame, len, 1);
-    assert_int_equal(frug_decompress_add(c, frames, &len, 1, 1.0f, 0, 600, dst), FRUG_ERR_MISMATCH);
+    assert_int_equal(frug_decode_add(frug_compressor_decoder(c), (frug_range){0, 600}, frames, &len, 1, 1.0f, dst),
+                     FRUG_ERR_MISMATCH);
     assert_same_bits(dst, zeros, sizeof dst);
     frame[4] = 3;
     frugi_frame_seal(frame, len, 1);
-    assert_int_equal(frug_decompress_add(c, frames, &len, 1, 1.0f, 0, 600, dst), FRUG_ERR_VERSION);
+    assert_int_equal(frug_decode_add(frug_compressor_decoder(c), (frug_range){0, 600}, frames, &len, 1, 1.0f, dst),
+                     FRUG_ERR_VERSION);
     test_free(frame);
     frug_compressor_destroy(c);
     frug_layout_destroy(layout);
@@ -260,11 +265,14 @@ static void frames_of_other_layouts_or_ranges_are_rejected(void **state) {
     float dst[601] = {0}, *grad = bell_array(600, 1);
     const void *frames[2] = {frame};
     lens[0] = len;
-    assert_int_equal(frug_decompress_add(wider, frames, lens, 1, 1.0f, 0, 601, dst), FRUG_ERR_MISMATCH);
+    assert_int_equal(frug_decode_add(frug_compressor_decoder(wider), (frug_range){0, 601}, frames, lens, 1, 1.0f, dst),
+                     FRUG_ERR_MISMATCH);
     unsigned char *second = compress_range(coarse, 0, 0, 512, grad, &lens[1]);
     frames[1] = second;
-    assert_int_equal(frug_decompress_add(c, frames, lens, 2, 1.0f, 0, 600, dst), FRUG_ERR_MISMATCH);
-    assert_int_equal(frug_decompress_add(c, frames, lens, 1, 1.0f, 0, 256, dst), FRUG_ERR_MISMATCH);
+    assert_int_equal(frug_decode_add(frug_compressor_decoder(c), (frug_range){0, 600}, frames, lens, 2, 1.0f, dst),
+                     FRUG_ERR_MISMATCH);
+    assert_int_equal(frug_decode_add(frug_compressor_decoder(c), (frug_range){0, 256}, frames, lens, 1, 1.0f, dst),
+                     FRUG_ERR_MISMATCH);
     test_free(frame);
     test_free(second);
     test_free(grad);
@@ -303,7 +311,7 @@ static void frames_with_different_codes_add_up(void **state) {
             test_free(grad);
             frug_compressor_destroy(c);
         }
-        OK(frug_decompress_add(receiver, frames, lens, P, 1.0f, 0, N, sum));
+        OK(frug_decode_add(frug_compressor_decoder(receiver), (frug_range){0, N}, frames, lens, P, 1.0f, sum));
         for (size_t i = 0; i < N; i++)
             assert_true(sum[i] == expect[i]);
         for (int p = 0; p < P; p++)
@@ -321,7 +329,7 @@ static void wire_bytes_are_unchanged(void **state) {
     (void)state;
     frug_layout *layout = NULL;
     OK(frug_layout_flat(64, &layout));
-    frug_options options = FRUG_OPTIONS_INIT;
+    frug_compressor_options options = FRUG_COMPRESSOR_OPTIONS_INIT;
     options.source = 3;
     frug_compressor *c =
         make_compressor("feedback=none,min_size=1,block=64,value=bf16,density=0.0625", layout, &options);

@@ -1,5 +1,6 @@
 /* test_library_memory.c - what the library says it holds: it comes back to where it was when objects end, and a
  * residual counts in full. */
+#include "frugrad/experimental.h"
 #include "support/thread_group.h"
 #include "support/test_layouts.h"
 
@@ -26,7 +27,7 @@ static void a_residual_is_counted_and_freed(void **state) {
         frug_compressor *c = NULL;
         frug_config *config = NULL;
         frug_layout *layout = NULL;
-        frug_options options = FRUG_OPTIONS_INIT;
+        frug_compressor_options options = FRUG_COMPRESSOR_OPTIONS_INIT;
         options.threads = 1;
         OK(frug_config_create(cases[i].config, &config));
         OK(frug_layout_flat(n, &layout));
@@ -68,7 +69,7 @@ static frug_status reduce(frug_comm *comm, void *shared) {
     size_t n = frug_layout_elements(t->layout);
     frug_status status = create_worker_reducer(t->config, t->layout, 0, comm, &r);
     frug_bucket b = FRUG_BUCKET_INIT;
-    b.count = n;
+    b.range.count = n;
     b.grad = t->grad[rank];
     b.weights = t->weights[rank];
     for (b.step = 0; b.step < 2 && status == FRUG_OK; b.step++)
@@ -76,7 +77,7 @@ static frug_status reduce(frug_comm *comm, void *shared) {
     if (status == FRUG_OK)
         status = frug_reducer_finish(r);
     if (status == FRUG_OK)
-        status = frug_comm_gather(comm, NULL, 0, NULL);
+        status = frug_comm_allgather(comm, NULL, 0, NULL);
     frug_reducer_destroy(r);
     return status;
 }

@@ -11,7 +11,7 @@
 
 /** What one step from nothing sends. */
 static float *send_once(const char *config, const frug_layout *z, const float *grad, uint64_t step, uint32_t source) {
-    frug_options options = FRUG_OPTIONS_INIT;
+    frug_compressor_options options = FRUG_COMPRESSOR_OPTIONS_INIT;
     options.source = source;
     options.threads = 1;
     frug_compressor *c = make_compressor(config, z, &options);
@@ -295,10 +295,10 @@ static void heads_compete_by_given_scores(void **state) {
     float *grad = make_test_gradient(z, 8), *sent = test_calloc(n, sizeof(float));
     frug_compressor *c = make_compressor("heads,score=given,feedback=none,min_size=1", z, NULL);
     const double entropy[4] = {0.1, 3.0, 0.2, 2.0}, bad[1] = {-1};
-    assert_int_equal(frug_compressor_tell(c, FRUG_SIGNAL_HEADS, 9, entropy, 3), FRUG_ERR_ARG);
-    assert_int_equal(frug_compressor_tell(c, FRUG_SIGNAL_HEADS, 0, entropy, 4), FRUG_ERR_ARG);
-    assert_int_equal(frug_compressor_tell(c, FRUG_SIGNAL_NORM, 0, bad, 1), FRUG_ERR_ARG);
-    OK(frug_compressor_tell(c, FRUG_SIGNAL_HEADS, 9, entropy, 4));
+    assert_int_equal(frug_compressor_set_signal(c, FRUG_SIGNAL_HEADS, 9, entropy, 3), FRUG_ERR_ARG);
+    assert_int_equal(frug_compressor_set_signal(c, FRUG_SIGNAL_HEADS, 0, entropy, 4), FRUG_ERR_ARG);
+    assert_int_equal(frug_compressor_set_signal(c, FRUG_SIGNAL_NORM, 0, bad, 1), FRUG_ERR_ARG);
+    OK(frug_compressor_set_signal(c, FRUG_SIGNAL_HEADS, 9, entropy, 4));
     unsigned char *frame = compress_range(c, 0, 0, n, grad, &len);
     restore_range(c, frame, len, 0, n, sent);
     assert_int_equal(heads_of(sent, z, 10, 4, 0), 1 << 1 | 1 << 3);
@@ -318,25 +318,25 @@ static void norms_and_sensitivities_change_what_is_sent(void **state) {
     const double one = 1, four = 4, hundred = 100;
     frug_compressor *c = make_compressor("segment=tensor,norm=follow,min_size=1", z, NULL);
     for (uint64_t step = 0; step < 3; step++) {
-        OK(frug_compressor_tell(c, FRUG_SIGNAL_NORM, 0, &one, 1));
+        OK(frug_compressor_set_signal(c, FRUG_SIGNAL_NORM, 0, &one, 1));
         test_free(compress_range(c, step, 0, n, grad, &calm));
     }
-    OK(frug_compressor_tell(c, FRUG_SIGNAL_NORM, 0, &four, 1));
+    OK(frug_compressor_set_signal(c, FRUG_SIGNAL_NORM, 0, &four, 1));
     test_free(compress_range(c, 3, 0, n, grad, &wild));
     assert_true(wild > 2 * calm);
-    assert_int_equal(frug_compressor_tell(c, FRUG_SIGNAL_SENSITIVITY, 0, &one, 1), FRUG_ERR_ARG);
+    assert_int_equal(frug_compressor_set_signal(c, FRUG_SIGNAL_SENSITIVITY, 0, &one, 1), FRUG_ERR_ARG);
     frug_compressor_destroy(c);
     c = make_compressor("segment=tensor,layers=sensitivity,min_size=1", z, NULL);
-    frug_plan before = {.struct_size = sizeof before}, after = before;
+    frug_tensor_plan before = {.struct_size = sizeof before}, after = before;
     OK(frug_compressor_plan(c, 0, 0, &before));
     for (size_t i = 0; i < frug_layout_count(z); i++)
         if (i != 2 && i != 8 && i != 11) /* vectors and the scalar are sent dense */
-            OK(frug_compressor_tell(c, FRUG_SIGNAL_SENSITIVITY, i, i == 0 ? &hundred : &one, 1));
+            OK(frug_compressor_set_signal(c, FRUG_SIGNAL_SENSITIVITY, i, i == 0 ? &hundred : &one, 1));
     OK(frug_compressor_plan(c, 0, 0, &after));
-    assert_true(after.kept > 2 * before.kept);
+    assert_true(after.selected > 2 * before.selected);
     test_free(compress_range(c, 0, 0, n, grad, &len));
-    assert_int_equal(frug_compressor_tell(c, FRUG_SIGNAL_SENSITIVITY, 2, &one, 1), FRUG_ERR_ARG);
-    assert_int_equal(frug_compressor_tell(c, FRUG_SIGNAL_NORM, 0, &one, 1), FRUG_ERR_ARG);
+    assert_int_equal(frug_compressor_set_signal(c, FRUG_SIGNAL_SENSITIVITY, 2, &one, 1), FRUG_ERR_ARG);
+    assert_int_equal(frug_compressor_set_signal(c, FRUG_SIGNAL_NORM, 0, &one, 1), FRUG_ERR_ARG);
     frug_compressor_destroy(c);
     test_free(grad);
     frug_layout_destroy(z);
@@ -365,7 +365,7 @@ static void unit_head_without_heads_is_rejected(void **state) {
 static void assert_unbiased(const char *config, size_t draws, double limit, double *energy_of_error) {
     enum { N = 320 };
     frug_layout *z = matrix(8, 40, FRUG_ROLE_LINEAR);
-    frug_options options = FRUG_OPTIONS_INIT;
+    frug_compressor_options options = FRUG_COMPRESSOR_OPTIONS_INIT;
     options.threads = 1;
     frug_compressor *c = make_compressor(config, z, &options);
     float *grad = bell_array(N, 9), sent[N];
@@ -468,13 +468,13 @@ static void plans_match_frames(void **state) {
         uint64_t bytes = 48;
         for (uint32_t s = 0; s < info.sections; s++) {
             frug_section_info section = {.struct_size = sizeof section};
-            frug_plan plan = {.struct_size = sizeof plan};
+            frug_tensor_plan plan = {.struct_size = sizeof plan};
             OK(frug_frame_section(frame, len, s, &section));
             OK(frug_compressor_plan(c, 3, section.tensor, &plan));
             bytes += section.bytes;
             if (plan.dense)
                 continue;
-            assert_int_equal(plan.kept, section.kept);
+            assert_int_equal(plan.selected, section.selected);
             assert_int_equal(plan.units, section.units);
             assert_int_equal(plan.unit_h * plan.unit_w, section.unit_h * section.unit_w);
         }

@@ -17,7 +17,7 @@ static void step_all(frug_compressor **c, float *const *grad, uint64_t step, flo
     for (int p = 0; p < WORKERS; p++)
         frames[p] = compress_range(c[p], step, 0, N, grad[p], &lens[p]);
     memset(held + MATRIX, 0, VECTOR * sizeof *held);
-    OK(frug_decompress_add(c[0], frames, lens, WORKERS, 1.0f, 0, N, held));
+    OK(frug_decode_add(frug_compressor_decoder(c[0]), (frug_range){0, N}, frames, lens, WORKERS, 1.0f, held));
     for (int p = 0; p < WORKERS; p++)
         test_free((void *)frames[p]);
 }
@@ -76,9 +76,10 @@ static void the_optimizer_merged_sums_the_changes(void **state) {
         float *sum = test_calloc(MATRIX, sizeof *sum);
         size_t len = 0;
         void *frame = compress_range(c, step, 0, MATRIX, grad, &len);
-        OK(frug_decompress_add(c, (const void *const[]){frame}, &len, 1, 1.0f, 0, MATRIX, sum));
+        OK(frug_decode_add(frug_compressor_decoder(c), (frug_range){0, MATRIX}, (const void *const[]){frame}, &len, 1,
+                           1.0f, sum));
         memcpy(before, w, MATRIX * sizeof *w);
-        OK(frug_optimizer_step(o, step, 0, MATRIX, sum, 0.01, w));
+        OK(frug_optimizer_step(o, step, (frug_range){0, MATRIX}, sum, 0.01, w));
         test_free(frame);
         test_free(sum);
         if (step == STEPS / 2) {

@@ -36,7 +36,7 @@ static frug_compressor *make_used_compressor(const char *config, const frug_layo
         test_free(compress_range(c, step, 0, n, grad, &len));
         test_free(grad);
     }
-    OK(frug_compressor_residual(c, 0, n, left));
+    OK(frug_compressor_get_residual(c, (frug_range){0, n}, left));
     return c;
 }
 
@@ -74,11 +74,11 @@ static void a_residual_can_be_read_and_written_back(void **state) {
         frug_compressor *c = make_used_compressor(cases[i].config, z, left),
                         *fresh = make_compressor(cases[i].config, z, NULL);
         assert_true(largest(left, n) > 0);
-        OK(frug_compressor_put_residual(c, 0, n, left));
-        OK(frug_compressor_residual(c, 0, n, again));
+        OK(frug_compressor_set_residual(c, (frug_range){0, n}, left));
+        OK(frug_compressor_get_residual(c, (frug_range){0, n}, again));
         assert_near(z, left, again, cases[i].step);
-        OK(frug_compressor_put_residual(fresh, 0, n, left));
-        OK(frug_compressor_residual(fresh, 0, n, again));
+        OK(frug_compressor_set_residual(fresh, (frug_range){0, n}, left));
+        OK(frug_compressor_get_residual(fresh, (frug_range){0, n}, again));
         assert_near(z, left, again, cases[i].step);
         frug_compressor_destroy(c);
         frug_compressor_destroy(fresh);
@@ -100,8 +100,8 @@ static void quantized_formats_are_unbiased(void **state) {
     for (size_t i = 0; i < 3; i++) {
         frug_compressor *c = make_compressor(configs[i], flat, NULL);
         double error = 0;
-        OK(frug_compressor_put_residual(c, 0, N, x));
-        OK(frug_compressor_residual(c, 0, N, got));
+        OK(frug_compressor_set_residual(c, (frug_range){0, N}, x));
+        OK(frug_compressor_get_residual(c, (frug_range){0, N}, got));
         for (size_t k = 0; k < N; k++)
             error += (double)got[k] - (double)x[k];
         /* One element's error has a deviation below a step of the largest, 4 or so: six of them. */
@@ -125,7 +125,7 @@ static void a_written_residual_survives_a_restart(void **state) {
         frug_compressor *c = make_compressor(configs[i], z, NULL);
         size_t size = frug_compressor_state_size(a), len[3];
         unsigned char *saved = test_malloc(size), *frame[3];
-        OK(frug_compressor_put_residual(b, 0, n, left));
+        OK(frug_compressor_set_residual(b, (frug_range){0, n}, left));
         OK(frug_compressor_save(b, saved, size, &len[0]));
         OK(frug_compressor_restore(c, saved, len[0]));
         frame[0] = compress_range(a, 3, 0, n, grad, &len[0]);
@@ -155,24 +155,24 @@ static void only_the_given_range_is_replaced(void **state) {
     frug_compressor *c = make_used_compressor("min_size=1,residual=f32", z, left);
     for (size_t i = 0; i < 512; i++)
         left[512 + i] = ones[i] = 1;
-    OK(frug_compressor_put_residual(c, 512, 512, ones));
-    OK(frug_compressor_residual(c, 0, n, again));
+    OK(frug_compressor_set_residual(c, (frug_range){512, 512}, ones));
+    OK(frug_compressor_get_residual(c, (frug_range){0, n}, again));
     assert_same_bits(left, again, n * sizeof(float));
     ones[300] = NAN;
-    assert_int_equal(frug_compressor_put_residual(c, 512, 512, ones), FRUG_ERR_ARG);
+    assert_int_equal(frug_compressor_set_residual(c, (frug_range){512, 512}, ones), FRUG_ERR_ARG);
     ones[300] = -INFINITY;
-    assert_int_equal(frug_compressor_put_residual(c, 0, 512, ones), FRUG_ERR_ARG);
+    assert_int_equal(frug_compressor_set_residual(c, (frug_range){0, 512}, ones), FRUG_ERR_ARG);
     ones[300] = 1;
-    assert_int_equal(frug_compressor_put_residual(c, 1, 512, ones), FRUG_ERR_ARG); /* cuts blocks */
-    assert_int_equal(frug_compressor_put_residual(c, n, 512, ones), FRUG_ERR_ARG);
-    assert_int_equal(frug_compressor_put_residual(c, 0, 512, NULL), FRUG_ERR_ARG);
-    assert_int_equal(frug_compressor_put_residual(NULL, 0, 512, ones), FRUG_ERR_ARG);
-    OK(frug_compressor_residual(c, 0, n, again));
+    assert_int_equal(frug_compressor_set_residual(c, (frug_range){1, 512}, ones), FRUG_ERR_ARG); /* cuts blocks */
+    assert_int_equal(frug_compressor_set_residual(c, (frug_range){n, 512}, ones), FRUG_ERR_ARG);
+    assert_int_equal(frug_compressor_set_residual(c, (frug_range){0, 512}, NULL), FRUG_ERR_ARG);
+    assert_int_equal(frug_compressor_set_residual(NULL, (frug_range){0, 512}, ones), FRUG_ERR_ARG);
+    OK(frug_compressor_get_residual(c, (frug_range){0, n}, again));
     assert_same_bits(left, again, n * sizeof(float));
     frug_compressor_destroy(c);
     c = make_compressor("feedback=none", z, NULL); /* keeps nothing */
-    OK(frug_compressor_put_residual(c, 0, 512, ones));
-    OK(frug_compressor_residual(c, 0, n, again));
+    OK(frug_compressor_set_residual(c, (frug_range){0, 512}, ones));
+    OK(frug_compressor_get_residual(c, (frug_range){0, n}, again));
     assert_true(largest(again, n) == 0);
     frug_compressor_destroy(c);
     test_free(left);
@@ -188,9 +188,9 @@ static void momentum_is_replaced_too(void **state) {
     float *left = test_calloc(n, sizeof(float)), *none = test_calloc(n, sizeof(float));
     frug_compressor *c = make_used_compressor("min_size=1,residual=f32,feedback=dgc", z, left);
     size_t len;
-    OK(frug_compressor_put_residual(c, 0, n, none));
+    OK(frug_compressor_set_residual(c, (frug_range){0, n}, none));
     test_free(compress_range(c, 3, 0, n, none, &len));
-    OK(frug_compressor_residual(c, 0, n, left));
+    OK(frug_compressor_get_residual(c, (frug_range){0, n}, left));
     assert_true(largest(left, n) == 0);
     frug_compressor_destroy(c);
     test_free(left);
@@ -210,7 +210,7 @@ typedef struct task {
 
 static frug_status open_reducer(const task *t, frug_comm *comm, frug_reducer **r) {
     frug_config *config = NULL;
-    frug_options options = FRUG_OPTIONS_INIT;
+    frug_compressor_options options = FRUG_COMPRESSOR_OPTIONS_INIT;
     options.threads = 1;
     options.total_steps = STEPS;
     frug_status status = frug_config_create(t->config, &config);
@@ -246,7 +246,8 @@ static frug_status train(frug_comm *comm, void *shared) {
         if (t->restart && step == STEPS / 2)
             status = restart_reducer(t, comm, &r);
         if (status == FRUG_OK)
-            status = frug_reduce_apply(r, step, 0, t->n, t->grad[rank][step], 0.1f, 0.01f, t->weights[rank]);
+            status =
+                frug_reducer_apply(r, step, (frug_range){0, t->n}, t->grad[rank][step], 0.1f, 0.01f, t->weights[rank]);
     }
     frug_reducer_destroy(r);
     return status;
@@ -304,7 +305,7 @@ static void all_workers_continue_bit_for_bit(void **state) {
 }
 
 /*
- * What an owner puts back is rounded by draws of its own: at the step whose draws frug_compressor_put_residual() has
+ * What an owner puts back is rounded by draws of its own: at the step whose draws frug_compressor_set_residual() has
  * (the last there is) the same numbers must not be rounded alike.
  */
 static void written_residuals_have_their_own_random_numbers(void **state) {
@@ -315,10 +316,10 @@ static void written_residuals_have_their_own_random_numbers(void **state) {
           *added = test_calloc(n, sizeof(float));
     frug_compressor *a = make_compressor("min_size=1,residual=int8", z, NULL);
     frug_compressor *b = make_compressor("min_size=1,residual=int8", z, NULL);
-    OK(frug_compressor_put_residual(a, 0, n, grad));
+    OK(frug_compressor_set_residual(a, (frug_range){0, n}, grad));
     frugi_residual_add(b, UINT64_MAX, 0, n, grad);
-    OK(frug_compressor_residual(a, 0, n, put));
-    OK(frug_compressor_residual(b, 0, n, added));
+    OK(frug_compressor_get_residual(a, (frug_range){0, n}, put));
+    OK(frug_compressor_get_residual(b, (frug_range){0, n}, added));
     assert_near(z, put, added, 1.01 / 126);
     assert_memory_not_equal(put, added, n * sizeof(float));
     frug_compressor_destroy(a);

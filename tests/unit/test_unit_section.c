@@ -207,8 +207,8 @@ static void frames_contain_both_kinds_of_sections(void **state) {
     size_t len = put_frame(bytes, good, 3, list);
     OK(frug_frame_check(bytes, len, &info));
     assert_int_equal(info.version, 2);
-    assert_int_equal(info.begin, 0);
-    assert_int_equal(info.count, 64 + 270);
+    assert_int_equal(info.range.begin, 0);
+    assert_int_equal(info.range.count, 64 + 270);
     assert_int_equal(info.entries, 64 + 2 * units.entries);
     for (uint32_t i = 1; i < 3; i++) {
         OK(frug_frame_section(bytes, len, i, &section));
@@ -219,7 +219,7 @@ static void frames_contain_both_kinds_of_sections(void **state) {
         assert_string_equal(section.value, "f32");
         assert_int_equal(section.block, 0);
         assert_int_equal(section.units, 50);
-        assert_int_equal(section.kept, 4);
+        assert_int_equal(section.selected, 4);
         assert_int_equal(section.unit_h, 2);
         assert_int_equal(section.unit_w, 3);
         assert_int_equal(section.bytes, 96 + good[i]->bytes);
@@ -227,7 +227,7 @@ static void frames_contain_both_kinds_of_sections(void **state) {
     }
     OK(frug_frame_section(bytes, len, 0, &section));
     assert_int_equal(section.units, 64);
-    assert_int_equal(section.kept, 64);
+    assert_int_equal(section.selected, 64);
     assert_int_equal(section.index_bytes[FRUGI_INDEX_CODE_NONE], 0);
     assert_int_equal(section.index_bytes[FRUGI_INDEX_CODE_LOCAL], 64);
     assert_int_equal(section.index_bytes[FRUGI_INDEX_CODE_BITMAP], 8);

@@ -25,7 +25,7 @@ enum { STATUS_WORDS = 2 };
 /* Broadcasts a status and a number from worker 0. Returns an exit status of the comm. */
 static int broadcast_status(fgt_checkpoint *c, uint64_t *state, uint64_t *number) {
     uint64_t mine[STATUS_WORDS] = {*state, *number};
-    if (frug_comm_gather(c->comm, mine, sizeof mine, c->gathered) != FRUG_OK)
+    if (frug_comm_allgather(c->comm, mine, sizeof mine, c->gathered) != FRUG_OK)
         return fgio_library_error("checkpoint");
     *state = c->gathered[0];
     *number = c->gathered[1];
@@ -204,7 +204,7 @@ int fgt_checkpoint_exists(const char *directory, frug_comm *comm, bool *any) {
     unsigned char *all = calloc((size_t)frug_comm_size(comm), 1);
     if (all == NULL)
         return fgio_error("%s: out of memory", directory);
-    int code = frug_comm_gather(comm, &mine, 1, all) == FRUG_OK ? FGIO_EXIT_OK : fgio_library_error("checkpoint");
+    int code = frug_comm_allgather(comm, &mine, 1, all) == FRUG_OK ? FGIO_EXIT_OK : fgio_library_error("checkpoint");
     *any = all[0] != 0;
     free(all);
     return code;

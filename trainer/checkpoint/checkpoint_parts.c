@@ -159,7 +159,7 @@ int fgt_checkpoint_agree(const fgt_checkpoint_state *state, const fgt_checkpoint
     const char *what = NULL;
     if (all == NULL)
         return fgio_error("checkpoint: out of memory");
-    if (frug_comm_gather(state->comm, &mine, sizeof mine, all) != FRUG_OK) {
+    if (frug_comm_allgather(state->comm, &mine, sizeof mine, all) != FRUG_OK) {
         free(all);
         return fgio_library_error("checkpoint");
     }
@@ -183,7 +183,7 @@ int fgt_checkpoint_sync(frug_comm *comm, int code) {
     unsigned char *all = calloc(size, 1);
     if (all == NULL)
         return fgio_error("checkpoint: out of memory");
-    if (frug_comm_gather(comm, &mine, 1, all) != FRUG_OK)
+    if (frug_comm_allgather(comm, &mine, 1, all) != FRUG_OK)
         code = fgio_library_error("checkpoint");
     else
         for (size_t r = 0; r < size; r++)

@@ -122,7 +122,8 @@ static int add_residual(restore_state *r) {
     for (const fgt_param *p = r->state->graph->params; p != NULL; p = p->next) {
         size_t n = elements_of(p);
         float *residual_sum = r->residual_sum + p->tensor.offset;
-        if (frug_compressor_residual(r->state->compressor, p->tensor.offset, n, r->residual) != FRUG_OK)
+        if (frug_compressor_get_residual(r->state->compressor, (frug_range){p->tensor.offset, n}, r->residual) !=
+            FRUG_OK)
             return fgio_library_error(r->file->path);
         for (size_t i = 0; i < n; i++)
             residual_sum[i] += r->residual[i];
@@ -137,7 +138,8 @@ static int set_mean_residual(restore_state *r) {
         float *residual_sum = r->residual_sum + p->tensor.offset;
         for (size_t i = 0; i < n; i++)
             residual_sum[i] /= old;
-        if (frug_compressor_put_residual(r->state->compressor, p->tensor.offset, n, residual_sum) != FRUG_OK)
+        if (frug_compressor_set_residual(r->state->compressor, (frug_range){p->tensor.offset, n}, residual_sum) !=
+            FRUG_OK)
             return fgio_library_error(r->file->path);
     }
     return FGIO_EXIT_OK;

@@ -161,10 +161,11 @@ static void call_optimizer(fgt_buckets *b, optimizer_call what, uint64_t begin, 
     float *weights = b->options.graph->weights + begin;
     double since = frugi_clock();
     pthread_mutex_lock(&b->optimizer_lock);
-    frug_status status = what == OPTIMIZER_STEP ? frug_optimizer_step(o, b->step, begin, count, from, b->rate, weights)
-                         : what == OPTIMIZER_MEASURE
-                             ? frug_optimizer_measure(o, b->step, begin, count, from, to)
-                             : frug_optimizer_step_measured(o, b->step, begin, count, from, b->rate, weights);
+    frug_status status =
+        what == OPTIMIZER_STEP ? frug_optimizer_step(o, b->step, (frug_range){begin, count}, from, b->rate, weights)
+        : what == OPTIMIZER_MEASURE
+            ? frug_optimizer_measure(o, b->step, (frug_range){begin, count}, from, to)
+            : frug_optimizer_step_measured(o, b->step, (frug_range){begin, count}, from, b->rate, weights);
     if (status != FRUG_OK && b->failed == FRUG_OK)
         b->failed = status;
     double seconds = frugi_clock() - since;
@@ -181,7 +182,7 @@ static void update_weights(fgt_buckets *b, uint64_t begin, uint64_t count, const
 static void bucket_done(void *ctx, const frug_bucket *sent, frug_status status) {
     fgt_buckets *b = ctx;
     if (status == FRUG_OK && !b->options.deferred_update)
-        update_weights(b, sent->begin, sent->count, sent->grad);
+        update_weights(b, sent->range.begin, sent->range.count, sent->grad);
     release_bucket_slot(b, sent->grad);
 }
 
@@ -229,7 +230,7 @@ static bool wants_measured(fgt_buckets *b, const fgt_bucket *k) {
     if (!b->options.count_sent)
         return false;
     pthread_mutex_lock(&b->optimizer_lock);
-    uint64_t wants = frug_optimizer_wants(b->options.optimizer, b->step, k->begin, k->count);
+    uint64_t wants = frug_optimizer_measure_count(b->options.optimizer, b->step, (frug_range){k->begin, k->count});
     pthread_mutex_unlock(&b->optimizer_lock);
     b->floats_sent += wants;
     return b->options.reducer && k->measured_count && wants == k->measured_count;
@@ -249,8 +250,9 @@ static frug_status exchange_measured(fgt_buckets *b) {
         any |= b->bucket[i].measured;
     if (any) {
         double since = frugi_clock();
-        status = frug_reduce_sum(b->options.reducer, b->step, b->options.measured_at, b->options.measured,
-                                 b->measured_vector, 1.0f / (float)b->options.workers);
+        status =
+            frug_reducer_sum(b->options.reducer, b->step, (frug_range){b->options.measured_at, b->options.measured},
+                             b->measured_vector, 1.0f / (float)b->options.workers);
         b->inline_seconds += frugi_clock() - since;
     }
     for (size_t i = 0; i < b->count; i++) {
@@ -266,8 +268,8 @@ static frug_status exchange_measured(fgt_buckets *b) {
 static void submit_bucket(fgt_buckets *b, const fgt_bucket *k, float *memory) {
     frug_bucket out = FRUG_BUCKET_INIT;
     out.step = b->step;
-    out.begin = k->begin;
-    out.count = k->count;
+    out.range.begin = k->begin;
+    out.range.count = k->count;
     out.grad = memory;
     out.scale = 1.0f / (float)b->options.workers;
     out.done = bucket_done;
@@ -280,7 +282,8 @@ static void submit_bucket(fgt_buckets *b, const fgt_bucket *k, float *memory) {
         if (status != FRUG_OK)
             release_bucket_slot(b, memory); /* not accepted: there will be no callback */
     } else {
-        status = frug_reduce_sum(b->options.reducer, out.step, out.begin, out.count, out.grad, out.scale);
+        status = frug_reducer_sum(b->options.reducer, out.step, (frug_range){out.range.begin, out.range.count},
+                                  out.grad, out.scale);
         bucket_done(b, &out, status);
     }
     if (status != FRUG_OK && b->failed == FRUG_OK)

@@ -47,12 +47,12 @@ static size_t tile_rows(const fgt_param *p, uint64_t most) {
 /* A method or an optimizer that needs whole tensors refuses a range of one. */
 static bool can_split(const fgt_buckets *b, const fgt_param *p, size_t number, size_t rows) {
     size_t bytes;
-    if ((b->options.full_gradient && b->options.passes <= 1) || !frug_optimizer_cuts(b->options.optimizer, number))
+    if ((b->options.full_gradient && b->options.passes <= 1) || !frug_optimizer_can_split(b->options.optimizer, number))
         return false;
     if (!b->options.reducer)
         return true;
-    return frug_compressor_bound(frug_reducer_compressor(b->options.reducer), p->tensor.offset, rows * p->cols,
-                                 &bytes) == FRUG_OK;
+    return frug_compressor_bound(frug_reducer_compressor(b->options.reducer),
+                                 (frug_range){p->tensor.offset, rows * p->cols}, &bytes) == FRUG_OK;
 }
 
 static int plan_tiles(fgt_buckets *b, fgt_param *p, bool target) {
@@ -79,7 +79,7 @@ static int plan_buckets(fgt_buckets *b, fgt_param **params, size_t count, uint64
     for (size_t i = 0; i < count; i++) {
         fgt_param *p = params[i];
         uint64_t size = (uint64_t)p->rows * p->cols;
-        bool target = !frug_optimizer_cuts(b->options.optimizer, count - 1 - i);
+        bool target = !frug_optimizer_can_split(b->options.optimizer, count - 1 - i);
         p->tile = p->rows;
         if (size > most) {
             size_t rows = tile_rows(p, most);

@@ -161,7 +161,7 @@ int fgt_worker_evaluate(fgt_worker *w, fgt_split split, fgt_eval_result *quality
     frug_status status = !all ? FRUG_ERR_MEMORY : w->gossip ? use_mean_weights(w, &own) : broadcast_buffers(w);
     if (status == FRUG_OK) {
         mine.status = score_batches(w, split, &mine.score);
-        status = frug_comm_gather(w->comm, &mine, sizeof mine, all);
+        status = frug_comm_allgather(w->comm, &mine, sizeof mine, all);
     }
     for (int i = 0; status == FRUG_OK && i < w->size; i++) {
         fgt_score_add(&sum, &all[i].score);

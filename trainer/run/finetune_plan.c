@@ -74,7 +74,7 @@ static void mark_params(const fgt_finetune_options *options, fgt_task task, cons
                         fgt_graph *graph, fgt_finetune_result *result) {
     size_t number = 0;
     for (fgt_param *p = graph->params; p; p = p->next, number++) {
-        bool target = !frug_optimizer_cuts(probe, number);
+        bool target = !frug_optimizer_can_split(probe, number);
         p->head = is_head(options, task, p);
         p->frozen = !p->head && !target;
         if (p->head) {

@@ -151,7 +151,7 @@ static uint64_t count_params_sent_whole(const fgt_worker *w) {
     const frug_compressor *c = w->reducer ? frug_reducer_compressor(w->reducer) : NULL;
     uint64_t sum = 0;
     for (size_t i = 0; c && i < frug_layout_count(w->layout); i++) {
-        frug_plan plan = {.struct_size = sizeof plan};
+        frug_tensor_plan plan = {.struct_size = sizeof plan};
         frug_tensor tensor = FRUG_TENSOR_INIT;
         uint64_t count = 1;
         if (frug_compressor_plan(c, w->step, i, &plan) != FRUG_OK || frug_layout_get(w->layout, i, &tensor) != FRUG_OK)

@@ -16,12 +16,12 @@ bool fgt_layer_density_due(uint64_t step, uint64_t steps) {
 }
 
 static double density_of(const frug_compressor *c, uint64_t step, size_t i) {
-    frug_plan plan = {.struct_size = sizeof plan};
+    frug_tensor_plan plan = {.struct_size = sizeof plan};
     if (frug_compressor_plan(c, step, i, &plan) != FRUG_OK)
         return 0;
     if (plan.dense)
         return 1;
-    return plan.segments > 0 && plan.kept > 0 ? (double)plan.kept / (double)plan.units : plan.density;
+    return plan.segments > 0 && plan.selected > 0 ? (double)plan.selected / (double)plan.units : plan.density;
 }
 
 void fgt_layer_density_report(const fgt_worker *w) {

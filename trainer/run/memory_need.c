@@ -39,7 +39,7 @@ static uint64_t library_bytes(void) {
 /* Bytes that the library allocates for one matrix; 0 where the method refuses it. */
 static uint64_t measure_matrix(const fgt_run *run, uint64_t rows, bool *can_split) {
     frug_tensor t = FRUG_TENSOR_INIT;
-    frug_options options = FRUG_OPTIONS_INIT;
+    frug_compressor_options options = FRUG_COMPRESSOR_OPTIONS_INIT;
     frug_layout *layout = NULL;
     frug_config *config = NULL;
     frug_compressor *c = NULL;
@@ -57,7 +57,7 @@ static uint64_t measure_matrix(const fgt_run *run, uint64_t rows, bool *can_spli
         frug_compressor_create(config, layout, &options, &c) == FRUG_OK &&
         frug_optimizer_create(run->optimizer, layout, run->job->alone ? NULL : c, &o) == FRUG_OK) {
         held = library_bytes() - before;
-        *can_split = frug_compressor_bound(c, 0, rows / 2 * COLUMNS, &bytes) == FRUG_OK;
+        *can_split = frug_compressor_bound(c, (frug_range){0, rows / 2 * COLUMNS}, &bytes) == FRUG_OK;
     }
     frug_optimizer_destroy(o);
     frug_compressor_destroy(c);

@@ -5,6 +5,7 @@
  * After each step the workers exchange a few numbers (loss, norm, whether one was interrupted), so that all clip, log
  * and stop alike. All random numbers are a function of the step, so no generator state has to be saved.
  */
+#include "frugrad/experimental.h"
 #include "trainer/run/worker.h"
 
 #include "base/clock.h"
@@ -49,7 +50,7 @@ typedef struct step_result {
 static int sum_over_workers(fgt_worker *w, step_summary mine, step_summary *sum) {
     const size_t n = w->message_count, size = n * sizeof *w->message;
     memcpy(w->message, &mine, sizeof mine);
-    frug_status status = frug_comm_gather(w->comm, w->message, size, w->messages);
+    frug_status status = frug_comm_allgather(w->comm, w->message, size, w->messages);
     if (status != FRUG_OK)
         return fgt_worker_error(w, "after a step", status);
     memset(w->message, 0, size);
@@ -139,8 +140,8 @@ static bool clips_exactly(const fgt_worker *w) {
 
 void fgt_worker_set_norm(fgt_worker *w, double norm) {
     w->norm = norm;
-    if (norm >= 0 && w->reducer && strstr(frug_config_text(w->config), "norm=off") == NULL)
-        frug_compressor_tell(frug_reducer_compressor(w->reducer), FRUG_SIGNAL_NORM, 0, &norm, 1);
+    if (norm >= 0 && w->reducer && strcmp(frug_config_get(w->config, "norm"), "off") != 0)
+        frug_compressor_set_signal(frug_reducer_compressor(w->reducer), FRUG_SIGNAL_NORM, 0, &norm, 1);
 }
 
 static int one_step(fgt_worker *w, step_result *s) {

@@ -1,4 +1,5 @@
 /* worker.c - creating a worker from a job, checking that all workers have the same settings, and freeing everything. */
+#include "frugrad/experimental.h"
 #include "trainer/run/worker.h"
 
 #include "trainer/checkpoint/checkpoint.h"
@@ -78,7 +79,7 @@ static int check_same_settings(fgt_worker *w) {
     list_settings(w, mine);
     for (int i = 0; i < SETTINGS; i++)
         value[i] = mine[i].value;
-    frug_status gathered = all ? frug_comm_gather(w->comm, value, sizeof value, all) : FRUG_ERR_MEMORY;
+    frug_status gathered = all ? frug_comm_allgather(w->comm, value, sizeof value, all) : FRUG_ERR_MEMORY;
     int status = gathered == FRUG_OK ? FGIO_EXIT_OK : fgt_worker_error(w, "workers", gathered);
     for (int i = 0; status == FGIO_EXIT_OK && i < SETTINGS; i++)
         for (int r = 1; status == FGIO_EXIT_OK && r < w->size; r++)
@@ -94,7 +95,7 @@ int fgt_worker_check_weights(fgt_worker *w) {
     for (const fgt_param *p = w->graph->params; p; p = p->next)
         mine = frugi_crc32c(mine, p->w, p->rows * p->cols * sizeof *p->w);
     uint32_t *all = calloc((size_t)w->size, sizeof *all);
-    frug_status gathered = all ? frug_comm_gather(w->comm, &mine, sizeof mine, all) : FRUG_ERR_MEMORY;
+    frug_status gathered = all ? frug_comm_allgather(w->comm, &mine, sizeof mine, all) : FRUG_ERR_MEMORY;
     int status = gathered == FRUG_OK ? FGIO_EXIT_OK : fgt_worker_error(w, "workers", gathered);
     for (int r = 1; status == FGIO_EXIT_OK && r < w->size; r++)
         if (all[r] != all[0])
@@ -175,14 +176,14 @@ static int open_model(fgt_worker *w) {
 /* Fine-tuning: workers sum dense gradients, followed by the measurements. */
 static int open_tuning(fgt_worker *w) {
     const fgt_job *job = w->run->job;
-    frug_options options = FRUG_OPTIONS_INIT;
+    frug_compressor_options options = FRUG_COMPRESSOR_OPTIONS_INIT;
     frug_layout *layout = NULL;
     options.threads = 1;
     options.total_steps = w->steps;
     if (frug_optimizer_create(w->optimizer_text, w->layout, NULL, &w->optimizer) != FRUG_OK)
         return fgio_library_error("--method");
     w->tuning.head_states = 2 * w->tuning.head_params;
-    w->tuning.states = frug_optimizer_states(w->optimizer) - w->tuning.head_states;
+    w->tuning.states = frug_optimizer_state_count(w->optimizer) - w->tuning.head_states;
     w->tuning.optimizer_bytes = frug_optimizer_state_size(w->optimizer);
     if (frug_config_create(job->method, &w->config) != FRUG_OK)
         return fgio_config_error();
@@ -209,7 +210,7 @@ static int open_record(fgt_worker *w) {
 
 static int open_exchange(fgt_worker *w) {
     const fgt_job *job = w->run->job;
-    frug_options options = FRUG_OPTIONS_INIT;
+    frug_compressor_options options = FRUG_COMPRESSOR_OPTIONS_INIT;
     options.threads = 1;
     options.total_steps = w->steps;
     if (job->tune)
@@ -217,7 +218,7 @@ static int open_exchange(fgt_worker *w) {
     if (frug_config_create_for(job->method, w->run->optimizer, &w->config) != FRUG_OK)
         return fgio_config_error();
     frug_status status = FRUG_OK;
-    if (!job->alone && strstr(frug_config_text(w->config), "reduce=gossip"))
+    if (!job->alone && strcmp(frug_config_get(w->config, "reduce"), "gossip") == 0)
         status = frug_gossip_create(w->config, w->layout, &options, w->comm, w->graph->weights, &w->gossip);
     else if (!job->alone)
         status = frug_reducer_create(w->config, w->layout, &options, w->comm, &w->reducer);

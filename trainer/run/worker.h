@@ -5,6 +5,7 @@
 #ifndef FGT_WORKER_H
 #define FGT_WORKER_H
 
+#include "frugrad/experimental.h"
 #include "trainer/exchange/buckets.h"
 #include "trainer/exchange/clip_norm.h"
 #include "trainer/run/job.h"

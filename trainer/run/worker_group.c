@@ -41,8 +41,8 @@ int fgt_group_local_size(int fallback) {
 
 int fgt_group_gather(const void *mine, size_t bytes, void *all) {
     if (process_comm)
-        return frug_comm_gather(process_comm, mine, bytes, all) == FRUG_OK ? FGIO_EXIT_OK
-                                                                           : fgio_library_error("workers");
+        return frug_comm_allgather(process_comm, mine, bytes, all) == FRUG_OK ? FGIO_EXIT_OK
+                                                                              : fgio_library_error("workers");
     memcpy(all, mine, bytes);
     return FGIO_EXIT_OK;
 }
@@ -53,7 +53,7 @@ int fgt_group_rank(void) {
 
 int fgt_group_agree(frug_comm *comm, int status) {
     int size = frug_comm_size(comm), first = 0, worst = FGIO_EXIT_OK, *all = calloc((size_t)size, sizeof *all);
-    frug_status gathered = all ? frug_comm_gather(comm, &status, sizeof status, all) : FRUG_ERR_MEMORY;
+    frug_status gathered = all ? frug_comm_allgather(comm, &status, sizeof status, all) : FRUG_ERR_MEMORY;
     for (int i = size - 1; gathered == FRUG_OK && i >= 0; i--) {
         worst = all[i] > worst ? all[i] : worst;
         first = all[i] != FGIO_EXIT_OK ? i : first;
@@ -65,7 +65,7 @@ int fgt_group_agree(frug_comm *comm, int status) {
 
 int fgt_group_agree_joined(int status) {
     if (process_comm) {
-        frug_comm_set_deadline(process_comm, timeout);
+        frug_comm_set_timeout(process_comm, timeout);
         return fgt_group_agree(process_comm, status);
     }
     fgio_errors_flush(1);
@@ -103,7 +103,7 @@ static int run_threads(int workers, frug_comm **comm, group_thread *m, fgt_group
     pthread_mutex_lock(&g.lock);
     for (; started < workers; started++) {
         m[started] = (group_thread){.start_gate = &g, .comm = comm[started], .work = work, .shared = shared};
-        frug_comm_set_deadline(comm[started], timeout);
+        frug_comm_set_timeout(comm[started], timeout);
         if (pthread_create(&m[started].thread, NULL, run_thread, &m[started]) != 0)
             break;
     }
@@ -125,7 +125,7 @@ static int run_threads(int workers, frug_comm **comm, group_thread *m, fgt_group
 
 int fgt_group_run(int workers, fgt_group_fn *work, void *shared) {
     if (process_comm) {
-        frug_comm_set_deadline(process_comm, timeout);
+        frug_comm_set_timeout(process_comm, timeout);
         return work(process_comm, shared);
     }
     frug_comm **comm = calloc((size_t)workers, sizeof(frug_comm *));

@@ -74,7 +74,8 @@ static frug_status transport_error(const frug_comm *comm, const frug_message *m,
 }
 
 frug_status frugi_comm_post(frug_comm *comm, frug_message *m) {
-    FRUG_FAIL_IF(!comm->transport.post, FRUG_ERR_ARG, "comm: %s has blocking messages only", comm->transport.name);
+    FRUG_FAIL_IF(!comm->transport.post, FRUG_ERR_ARG, "comm: %s cannot start a message without waiting for it",
+                 comm->transport.name);
     m->done = 0;
     m->handle = NULL;
     if (comm->transport.post(comm->ctx, m) == FRUG_OK)
@@ -85,6 +86,8 @@ frug_status frugi_comm_post(frug_comm *comm, frug_message *m) {
 
 frug_status frugi_comm_test(frug_comm *comm, frug_message *messages, size_t n, size_t *done) {
     size_t count = 0;
+    FRUG_FAIL_IF(!comm->transport.test, FRUG_ERR_ARG, "comm: %s cannot test a message without waiting for it",
+                 comm->transport.name);
     for (size_t i = 0; i < n; i++) {
         frug_message *m = &messages[i];
         if (!m->done && comm->transport.test(comm->ctx, m) != FRUG_OK)
@@ -151,19 +154,25 @@ frug_status frugi_comm_wait_some(frug_comm *comm, frug_message *messages, size_t
     return status;
 }
 
+/* By a transport that blocks. It has set the error text: frug_transport_fail(). */
+static frug_status exchange_blocking(frug_comm *comm, frug_message *messages, size_t n) {
+    FRUG_TRY(n ? comm->transport.exchange(comm->ctx, messages, n) : FRUG_OK);
+    for (size_t i = 0; i < n; i++)
+        messages[i].done = 1;
+    return FRUG_OK;
+}
+
 frug_status frugi_comm_wait(frug_comm *comm, frug_message *messages, size_t n) {
+    if (!comm->transport.test)
+        return exchange_blocking(comm, messages, n);
     return frugi_comm_wait_some(comm, messages, n, n);
 }
 
-/* By a blocking transport. It has set the error text: frug_transport_fail(). */
-static frug_status exchange_blocking(frug_comm *comm, frug_message *messages, size_t n) {
-    frug_status status = n ? comm->transport.exchange(comm->ctx, messages, n) : FRUG_OK;
-    for (size_t i = 0; i < n; i++)
-        messages[i].done = 1;
-    return status;
-}
-
 frug_status frugi_comm_exchange(frug_comm *comm, frug_message *messages, size_t n) {
+    for (size_t i = 0; comm->transport.exchange && i < n; i++) {
+        messages[i].done = 0;
+        messages[i].handle = NULL;
+    }
     if (comm->transport.exchange)
         return exchange_blocking(comm, messages, n);
     for (size_t i = 0; i < n; i++) {

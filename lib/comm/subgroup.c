@@ -30,6 +30,8 @@ static frug_status wait_event(void *ctx, double seconds) {
 static frug_status exchange(void *ctx, frug_message *messages, size_t n) {
     const subgroup *v = ctx;
     for (size_t i = 0; i < n; i++) {
+        if (messages[i].handle) /* posted */
+            continue;
         messages[i].peer = v->first + v->stride * messages[i].peer;
         messages[i].tag += v->tag;
     }
@@ -51,8 +53,8 @@ frug_status frugi_subgroup_create(frug_comm *parent, int first, int stride, int 
     *v = (subgroup){.parent = parent, .first = first, .stride = stride, .tag = tag};
     frug_transport t = {.struct_size = sizeof t,
                         .name = parent->transport.name,
-                        .post = post,
-                        .test = test,
+                        .post = parent->transport.post ? post : NULL,
+                        .test = parent->transport.test ? test : NULL,
                         .wait = parent->transport.wait ? wait_event : NULL,
                         .abandon = parent->transport.abandon ? abandon : NULL,
                         .destroy = frugi_free,

@@ -88,11 +88,17 @@ typedef struct pipeline {
     uint64_t hash;
 } pipeline;
 
-/* Whether messages need not block, frame sizes depend on step and layout only, and chunks do not change the result. */
+/* Elements of the shortest chunk. A transport that cannot test has costly messages: they are made by another language.
+ */
+static uint64_t min_chunk(const frug_reducer *r) {
+    return (r->comm->transport.test ? MIN_CHUNK : 4 * MIN_CHUNK) + FRUGI_BATCH_ELEMENTS;
+}
+
+/* Whether messages can be posted, frame sizes depend on step and layout only, and chunks do not change the result. */
 static bool can_chunk(const frug_reducer *r, uint64_t count) {
     const frug_compressor *c = r->compressor;
     return r->comm->transport.post && !c->by_units && c->config.norm == FRUGI_NORM_OFF && !(c->config.clip > 0) &&
-           count / 2 >= MIN_CHUNK + FRUGI_BATCH_ELEMENTS;
+           count / 2 >= min_chunk(r);
 }
 
 /* The last index up to `at` where a chunk may begin: the begin of a block. */
@@ -107,7 +113,7 @@ static uint64_t chunk_border(const frug_compressor *c, uint64_t at) {
 static frug_status plan_chunks(pipeline *p) {
     frug_compressor *c = p->r->compressor;
     const frugi_exchange *x = p->x;
-    uint64_t most = x->count / (MIN_CHUNK + FRUGI_BATCH_ELEMENTS);
+    uint64_t most = x->count / min_chunk(p->r);
     FRUG_FAIL_IF(!x->grad || !x->target.dst, FRUG_ERR_ARG, "reduce: gradient or destination is NULL");
     FRUG_TRY(frugi_check_range(c, x->begin, x->count));
     p->chunks = most < MAX_CHUNKS ? (size_t)most : MAX_CHUNKS;
@@ -227,6 +233,15 @@ static frug_status progress(pipeline *p) {
     return frugi_comm_wait_some(comm, p->message, p->messages, done + 1);
 }
 
+/* The same over a transport that cannot test: compress and send what the window allows, then wait for the first chunk.
+ */
+static frug_status progress_blocking(pipeline *p) {
+    frug_comm *comm = p->r->comm;
+    bool send = p->compressed < p->chunks && p->compressed < p->decoded + WINDOW;
+    FRUG_TRY(frugi_comm_wait(comm, send ? slot(p, p->compressed) + p->peers : slot(p, p->decoded), p->peers));
+    return send ? compress_and_send(p) : receive_chunk(p);
+}
+
 /* All time outside compression and decoding counts as wire time. */
 static frug_status run_pipeline(pipeline *p) {
     frug_comm *comm = p->r->comm;
@@ -238,7 +253,7 @@ static frug_status run_pipeline(pipeline *p) {
     for (size_t i = 0; i < WINDOW && i < p->chunks && status == FRUG_OK; i++)
         status = post_receives(p, i);
     while (p->decoded < p->chunks && status == FRUG_OK)
-        status = progress(p);
+        status = comm->transport.test ? progress(p) : progress_blocking(p);
     if (status == FRUG_OK)
         status = frugi_comm_wait(comm, p->message, p->messages);
     else

@@ -107,11 +107,12 @@ class Message(Structure):
                 ("handle", c_void_p), ("done", c_int)]
 
 
+POST = CFUNCTYPE(c_int, c_void_p, POINTER(Message))
 EXCHANGE = CFUNCTYPE(c_int, c_void_p, POINTER(Message), c_size_t)
 
 
 class Transport(Sized):
-    _fields_ = [("struct_size", c_size_t), ("name", c_char_p), ("any_thread", c_int), ("post", c_void_p),
+    _fields_ = [("struct_size", c_size_t), ("name", c_char_p), ("any_thread", c_int), ("post", POST),
                 ("test", c_void_p), ("wait", c_void_p), ("allreduce", c_void_p), ("abandon", c_void_p),
                 ("destroy", c_void_p), ("exchange", EXCHANGE)]
 

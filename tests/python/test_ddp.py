@@ -25,6 +25,26 @@ def everything_is_sent():
     return results
 
 
+def long_bucket():
+    """A bucket of 2.6 M entries, which is exchanged in chunks: the gradient of DDP without a hook?"""
+    begin()
+    torch.manual_seed(0)
+    x = torch.randn(4, 1600, generator=torch.Generator().manual_seed(dist.get_rank()))
+    weights = torch.randn(1600, 1600) * 0.01
+    gradients = []
+    for state in (None, DDPState(config=EVERYTHING[0], start_iter=0)):
+        model = nn.Linear(1600, 1600)
+        with torch.no_grad():
+            model.weight.copy_(weights)
+            model.bias.zero_()
+        ddp = wrap(model, state, bucket_cap_mb=25)
+        for _ in range(2):
+            model.zero_grad()
+            ddp(x).pow(2).mean().backward()
+        gradients.append(model.weight.grad.clone())
+    return torch.equal(*gradients)
+
+
 def mean_of_three():
     """One step of three ranks: gradients equal the sum in rank order times a third?"""
     begin()
@@ -128,6 +148,9 @@ class Results(unittest.TestCase):
 
     def test_everything_sent_is_dense_averaging_bit_for_bit(self):
         self.assertEqual(support.values(support.torchrun(2, everything_is_sent)), [[True] * len(EVERYTHING)] * 2)
+
+    def test_a_long_bucket_is_exchanged_in_chunks(self):
+        self.assertEqual(support.values(support.torchrun(2, long_bucket)), [True] * 2)
 
     def test_three_ranks_add_up_in_their_order(self):
         self.assertEqual(support.values(support.torchrun(3, mean_of_three)), [True] * 3)

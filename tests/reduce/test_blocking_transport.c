@@ -8,8 +8,9 @@
 
 #include <stdbool.h>
 
-#define RANKS    4
-#define ELEMENTS (3u << 18) /* enough for reduce=gather to exchange in chunks where messages need not block */
+#define RANKS 4
+#define MANY  (10u << 20) /* elements: more chunks of reduce=gather than its window has, over any transport */
+#define FEW   (1u << 18)
 
 static const char *const configs[] = {
     "reduce=gather,feedback=plain",
@@ -35,13 +36,36 @@ static frug_status exchange_nothing(void *ctx, frug_message *messages, size_t n)
     return frug_transport_fail(FRUG_ERR_COMM, "cable pulled");
 }
 
-static const frug_transport blocking = {
-    .struct_size = sizeof blocking, .name = "blocking", .any_thread = 1, .exchange = exchange_over_threads};
+static frug_status post_over_threads(void *ctx, frug_message *message) {
+    return frugi_comm_post(ctx, message);
+}
+
+/* As a transport of another language: messages that were posted have a handle. */
+static frug_status exchange_posted(void *ctx, frug_message *messages, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (!messages[i].done && !messages[i].handle) {
+            frug_status status = frugi_comm_post(ctx, &messages[i]);
+            if (status != FRUG_OK)
+                return status;
+        }
+    return frugi_comm_wait(ctx, messages, n);
+}
+
+/* With exchange alone, and with post too. */
+static const frug_transport blocking[] = {
+    {.struct_size = sizeof *blocking, .name = "blocking", .any_thread = 1, .exchange = exchange_over_threads},
+    {.struct_size = sizeof *blocking,
+     .name = "posting",
+     .any_thread = 1,
+     .post = post_over_threads,
+     .exchange = exchange_posted},
+};
 
 typedef struct task {
     const char *config;
     const frug_layout *layout;
-    bool blocking;
+    const frug_transport *transport; /* NULL: threads */
+    uint64_t n;
     float *grad[RANKS];
     float *left[RANKS];
 } task;
@@ -52,16 +76,16 @@ static frug_status reduce_twice(frug_comm *threads, void *shared) {
     frug_comm *comm = threads, *own = NULL;
     frug_reducer *r = NULL;
     frug_status status = FRUG_OK;
-    if (t->blocking) {
-        status = frug_comm_create(&blocking, threads, rank, frug_comm_size(threads), &own);
+    if (t->transport) {
+        status = frug_comm_create(t->transport, threads, rank, frug_comm_size(threads), &own);
         comm = own;
     }
     if (status == FRUG_OK)
         status = create_worker_reducer(t->config, t->layout, 1, comm, &r);
     for (uint64_t step = 0; step < 2 && status == FRUG_OK; step++)
-        status = frug_reducer_sum(r, step, (frug_range){0, ELEMENTS}, t->grad[rank], 0.25f);
+        status = frug_reducer_sum(r, step, (frug_range){0, t->n}, t->grad[rank], 0.25f);
     if (status == FRUG_OK)
-        status = frug_compressor_get_residual(frug_reducer_compressor(r), (frug_range){0, ELEMENTS}, t->left[rank]);
+        status = frug_compressor_get_residual(frug_reducer_compressor(r), (frug_range){0, t->n}, t->left[rank]);
     frug_reducer_destroy(r);
     frug_comm_destroy(own);
     return status;
@@ -71,7 +95,7 @@ static void run_task(task *t) {
     thread_worker member[THREAD_WORKERS_MAX];
     for (int i = 0; i < RANKS; i++) {
         t->grad[i] = make_test_gradient(t->layout, (uint64_t)i + 1);
-        t->left[i] = test_calloc(ELEMENTS, sizeof(float));
+        t->left[i] = test_calloc(t->n, sizeof(float));
     }
     run_workers(RANKS, reduce_twice, t, 20, member);
     for (int i = 0; i < RANKS; i++)
@@ -81,24 +105,28 @@ static void run_task(task *t) {
 
 static void a_transport_that_blocks_gives_the_same_bits(void **state) {
     (void)state;
-    frug_layout *layout = NULL;
-    OK(frug_layout_flat(ELEMENTS, &layout));
     for (size_t c = 0; c < COUNT(configs); c++) {
-        task t[2] = {{.config = configs[c], .layout = layout},
-                     {.config = configs[c], .layout = layout, .blocking = true}};
-        run_task(&t[0]);
-        run_task(&t[1]);
-        for (int i = 0; i < RANKS; i++) {
-            assert_same_bits(t[0].grad[i], t[1].grad[i], ELEMENTS * sizeof(float));
-            assert_same_bits(t[0].left[i], t[1].left[i], ELEMENTS * sizeof(float));
+        uint64_t n = c ? FEW : MANY;
+        frug_layout *layout = NULL;
+        OK(frug_layout_flat(n, &layout));
+        task t[3] = {{.transport = NULL}, {.transport = &blocking[0]}, {.transport = &blocking[1]}};
+        for (int k = 0; k < 3; k++) {
+            t[k].config = configs[c];
+            t[k].layout = layout;
+            t[k].n = n;
+            run_task(&t[k]);
+            for (int i = 0; i < RANKS; i++) {
+                assert_same_bits(t[0].grad[i], t[k].grad[i], n * sizeof(float));
+                assert_same_bits(t[0].left[i], t[k].left[i], n * sizeof(float));
+            }
         }
-        for (int k = 0; k < 2; k++)
+        for (int k = 0; k < 3; k++)
             for (int i = 0; i < RANKS; i++) {
                 test_free(t[k].grad[i]);
                 test_free(t[k].left[i]);
             }
+        frug_layout_destroy(layout);
     }
-    frug_layout_destroy(layout);
 }
 
 static void what_a_blocking_transport_cannot_do_is_an_error(void **state) {

@@ -5,12 +5,12 @@ sends and receives. So a config means the same in the hook as in C, and every al
 
 Messages are point-to-point, with tags of their own: they need no order relative to the collectives that DDP and the
 script start on the same group from another thread. gloo cannot test whether a send or receive has completed without
-failing the whole group, so the transport has ``exchange``, which blocks, and neither ``post`` nor ``test``.
+failing the whole group, so the transport has ``exchange``, which blocks, in place of ``test``.
 """
 
 import ctypes
 from ctypes import byref
-from typing import Optional
+from typing import Any, Dict, Optional
 
 import torch
 import torch.distributed as dist
@@ -50,23 +50,42 @@ class _Channel:
     def __init__(self, group):
         self.group = group
         self.error: Optional[BaseException] = None
+        self._posted: Dict[int, Any] = {}  # c10d's Work by handle
+        self._last = 0
+
+    def _start(self, m):
+        start = self.group.send if m.sending else self.group.recv
+        return start([_tensor(m.data, m.bytes)], m.peer, _TAG + m.tag)
+
+    def post(self, _ctx, message) -> int:
+        """Start a message."""
+        try:
+            m = message.contents
+            self._last += 1
+            self._posted[self._last] = self._start(m) if m.bytes else None
+            m.handle = self._last
+            return 0
+        except BaseException as error:
+            return self._fail(error)
 
     def exchange(self, _ctx, messages, n: int) -> int:
-        """Start all messages, then wait for each."""
+        """Start the messages that are not posted, then wait for all that are not complete."""
         try:
-            group, works = self.group, []
+            works = []
             for i in range(n):
                 m = messages[i]
-                if m.bytes:
-                    post = group.send if m.sending else group.recv
-                    works.append(post([_tensor(m.data, m.bytes)], m.peer, _TAG + m.tag))
+                if not m.done:
+                    handle = m.handle
+                    works.append(self._posted.pop(handle) if handle else self._start(m) if m.bytes else None)
             for work in works:
-                work.wait()
+                if work is not None:
+                    work.wait()
             return 0
         except BaseException as error:
             return self._fail(error)
 
     def _fail(self, error: BaseException) -> int:
+        self._posted.clear()
         self.error = self.error or error
         text = f"comm: {type(error).__name__}: {error}".split("\n")[0]
         return lib.frug_transport_fail(_lib.ERR_COMM, text.encode(errors="replace"))
@@ -80,9 +99,10 @@ class Comm(Owned):
     def __init__(self, group, rank: int, size: int):
         self.rank, self.size = rank, size
         self._channel = _Channel(group)
-        self._exchange = _lib.EXCHANGE(self._channel.exchange)  # C calls it as long as the group lives
+        # The library calls and reads these as long as the group lives.
+        self._post, self._exchange = _lib.POST(self._channel.post), _lib.EXCHANGE(self._channel.exchange)
         self._name = b"c10d"
-        transport = _lib.Transport(name=self._name, any_thread=1, exchange=self._exchange)
+        transport = _lib.Transport(name=self._name, any_thread=1, post=self._post, exchange=self._exchange)
         super().__init__(lib.frug_comm_create, byref(transport), None, rank, size)
 
     def failure(self) -> Optional[BaseException]:

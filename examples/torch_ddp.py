@@ -50,7 +50,7 @@ def main():
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--config", default="frugrad", help="what FruGrad sends")
     p.add_argument("--dense", action="store_true", help="without FruGrad")
-    p.add_argument("--checkpoint", default="", help="file to save to at the end, and to go on from if it is there")
+    p.add_argument("--checkpoint", default="", help="file to save to at the end, and to resume from if it exists")
     a = p.parse_args()
     cuda = torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"])  # a GPU for each process
     dist.init_process_group("nccl" if cuda else "gloo")

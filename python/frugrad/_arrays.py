@@ -58,7 +58,7 @@ class Compressor:
     like          what gradients look like: an array or a shape; a dict or a list of arrays or shapes (of several
                   tensors); or a Layout, for a flat array of all its tensors. In a dict a ``Tensor`` says what a
                   parameter is for (its role, its heads). An only tensor of one dimension is taken as one row, so
-                  that it is compressed; beside others it travels whole.
+                  that it is compressed; beside others it is sent whole.
     config        a config string, or a Config
     total_steps   length of training, for schedules
     threads       0: as many as OpenMP would use
@@ -66,7 +66,7 @@ class Compressor:
 
     Gradients go in and come out as ``like``. float32 arrays in C order are used in place (several are copied into one
     buffer); other real dtypes, orders and byte orders are converted to float32, rounding to nearest; a number beyond
-    float32 becomes infinite, and its block is held back. Same inputs give the same bytes on every machine.
+    float32 becomes infinite, and its block is skipped. Same inputs give the same bytes on every machine.
     """
 
     def __init__(self, like: Any, config: Union[str, Config] = "frugrad", total_steps: int = 0, threads: int = 1,
@@ -129,7 +129,7 @@ class Compressor:
         return dict(zip(self._names, self._views(flat))) if self._dict else self._views(flat)
 
     def compress(self, grad: Any, step: int) -> bytes:
-        """Fold a gradient into what was left behind, and return the frame that leaves: once per step, from 0 on."""
+        """Add the residual to a gradient, select, and return the frame to send. Once per step; steps count from 0."""
         step, flat = number(step, 64, "the step"), self._flat(grad)
         if self._room is None:
             self._room = np.empty(self._core.bound(0, self._count), np.uint8)
@@ -175,17 +175,17 @@ class Compressor:
         return given
 
     def residual(self) -> Any:
-        """What has been left behind so far, as gradients are given."""
+        """The residual, in the form in which gradients are given."""
         flat = np.zeros(self._count, np.float32)
         self._core.residual(0, self._count, flat.ctypes.data)
         return self._shaped(flat)
 
     def save(self) -> bytes:
-        """All that a compressor made alike needs to go on bit for bit."""
+        """The state with which a compressor of the same config and layout continues bit for bit."""
         return self._core.save()
 
     def restore(self, state: bytes) -> None:
-        """Take up a saved state. Raises FormatError or MismatchError, and is then as before."""
+        """Restore a saved state. Raises FormatError or MismatchError, and then nothing has changed."""
         self._core.restore(state)
 
     def stats(self) -> Dict[str, Any]:

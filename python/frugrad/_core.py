@@ -246,7 +246,7 @@ class Optimizer(Owned):
         lib.frug_optimizer_step(self.handle, step, begin, count, grad, rate, weights)
 
     def wants(self, step: int, begin: int, count: int) -> int:
-        """How many floats a worker hands over of a range."""
+        """How many floats a worker sends of a range."""
         return lib.frug_optimizer_wants(self.handle, step, begin, count)
 
     def measure(self, step: int, begin: int, count: int, grad: int, measured: int) -> None:

@@ -1,6 +1,6 @@
 """The library's compressor for GPUs over bare addresses, where libfrugrad_cuda is there.
 
-It is looked for beside libfrugrad, or where FRUGRAD_CUDA_LIBRARY says, and loaded when first asked for. Addresses are
+It is looked for beside libfrugrad, or at FRUGRAD_CUDA_LIBRARY, and loaded on first use. Addresses are
 those of the current device; a stream is the integer that ``torch.cuda.Stream.cuda_stream`` is. A library that emulates
 the device (tests/cuda/emulator) takes addresses of the host, and 0 for every stream.
 """
@@ -113,7 +113,7 @@ class CudaCompressor(Owned):
                                           stream)
 
     def keep(self, step: int, begin: int, count: int, values: int, stream: int = 0) -> None:
-        """Add values to what a range has left behind."""
+        """Add values to the residual of a range."""
         self.lib.frug_cuda_keep(self.handle, step, begin, count, values, stream)
 
     def verdict(self, stream: int = 0) -> None:

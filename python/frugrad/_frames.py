@@ -1,4 +1,4 @@
-"""Looking into frames."""
+"""Description of frames."""
 
 from ctypes import byref
 from typing import Any, Dict
@@ -11,20 +11,20 @@ from ._lib import lib
 def _section(frame: bytes, i: int, codes: tuple) -> Dict[str, Any]:
     info = _lib.SectionInfo()
     lib.frug_frame_section(address(frame), len(frame), i, byref(info))
-    said = info.as_dict()
+    fields = info.as_dict()
     sizes = [None if size == 2**64 - 1 else size for size in info.index_bytes]
-    return dict(said, index=info.index.decode(), value=info.value.decode(), index_bytes=dict(zip(codes, sizes)))
+    return dict(fields, index=info.index.decode(), value=info.value.decode(), index_bytes=dict(zip(codes, sizes)))
 
 
 def inspect(frame) -> Dict[str, Any]:
-    """Check a frame whole and say what it holds.
+    """Validate a frame and describe its content.
 
     frame   bytes, or a Payload, whose tensors then name the sections
 
     The result has version, source (the sender's rank), step, layout_hash, bytes, begin, count, entries, held (blocks
-    held back for a NaN), ratio (bytes of the same range as f32 over bytes) and sections, a list of dicts: index, value
-    (the codes), block, tensor, begin, count, entries, bytes, density, unit_h, unit_w, units, kept and index_bytes (what
-    the same places would take in each index code; None where it cannot say them). Raises FormatError.
+    skipped for a NaN), ratio (bytes of the same range as f32 over bytes) and sections, a list of dicts: index, value
+    (the codes), block, tensor, begin, count, entries, bytes, density, unit_h, unit_w, units, kept and index_bytes (the
+    size of the same indices in each index code; None where it cannot encode them). Raises FormatError.
     """
     tensors = getattr(frame, "tensors", None)
     data = as_bytes(frame if tensors is None else frame.frame, "a frame")

@@ -6,8 +6,8 @@ runs, so compression and waiting do not stop other threads.
 
 import ctypes
 import os
-from ctypes import (CDLL, CFUNCTYPE, POINTER, Structure, byref, c_char_p, c_double, c_float, c_int, c_size_t, c_uint32, c_uint64,
-                    c_void_p)
+from ctypes import (CDLL, CFUNCTYPE, POINTER, Structure, byref, c_char_p, c_double, c_float, c_int, c_size_t, c_uint32,
+                    c_uint64, c_void_p)
 from pathlib import Path
 from typing import List
 

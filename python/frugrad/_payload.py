@@ -74,14 +74,14 @@ def _header(payload: Payload) -> bytes:
     if inspect(payload.frame)["layout_hash"] != layout.hash:
         raise MismatchError("the frame belongs to another layout than the compressor")
     tensors = [{"name": t.name, "shape": list(t.shape), "role": t.role} for t in payload.tensors]
-    said = {"frugrad": "1", "frugrad.source": payload.source, "frugrad.config": payload.config,
+    fields = {"frugrad": "1", "frugrad.source": payload.source, "frugrad.config": payload.config,
             "frugrad.layout": _compact(tensors)}
     if payload.shape is not None:
-        said["frugrad.shape"] = _compact(list(payload.shape))
+        fields["frugrad.shape"] = _compact(list(payload.shape))
     if payload.metadata is not None:
-        said["frugrad.metadata"] = _compact(payload.metadata)
+        fields["frugrad.metadata"] = _compact(payload.metadata)
     n = len(payload.frame)
-    text = _compact({"__metadata__": said, FRAME: {"dtype": "U8", "shape": [n], "data_offsets": [0, n]}}).encode()
+    text = _compact({"__metadata__": fields, FRAME: {"dtype": "U8", "shape": [n], "data_offsets": [0, n]}}).encode()
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text
 
@@ -103,7 +103,7 @@ def _expect(holds: bool, what: str) -> None:
 
 def _once(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
     made = dict(pairs)
-    _expect(len(made) == len(pairs), "a JSON name stands twice")
+    _expect(len(made) == len(pairs), "a JSON name occurs twice")
     return made
 
 
@@ -113,30 +113,30 @@ def _json(text: Union[str, bytes]) -> Any:
 
 def _parse(data: bytes) -> Payload:
     length = int.from_bytes(data[:8], "little")
-    _expect(len(data) >= 8 and length <= min(MOST, len(data) - 8) and data[8:9] == b"{", "is no safetensors file")
+    _expect(len(data) >= 8 and length <= min(MOST, len(data) - 8) and data[8:9] == b"{", "is not a safetensors file")
     head, frame = _json(data[8:8 + length].decode()), data[8 + length:]
-    said, n = head.get("__metadata__"), len(frame)
-    ours = isinstance(said, dict) and set(head) == {"__metadata__", FRAME} and isinstance(head[FRAME], dict)
+    fields, n = head.get("__metadata__"), len(frame)
+    ours = isinstance(fields, dict) and set(head) == {"__metadata__", FRAME} and isinstance(head[FRAME], dict)
     keys = ("frugrad", "frugrad.source", "frugrad.config", "frugrad.layout")
-    _expect(ours and all(isinstance(v, str) for v in said.values()) and all(k in said for k in keys),
+    _expect(ours and all(isinstance(v, str) for v in fields.values()) and all(k in fields for k in keys),
             "is a safetensors file, but not a payload of frugrad compress")
     entry = {"dtype": "U8", "shape": [n], "data_offsets": [0, n]}
     _expect(head[FRAME] == entry, f"the frame must be {n} bytes of U8, which is what is left of the file")
-    _expect(said["frugrad"] == "1", f"payload version '{said['frugrad'][:20]}' is unknown")
-    source = said["frugrad.source"]
+    _expect(fields["frugrad"] == "1", f"payload version '{fields['frugrad'][:20]}' is unknown")
+    source = fields["frugrad.source"]
     _expect(source in SOURCES, f"payload source format '{source[:20]}' is unknown")
-    layout = _layout(_json(said["frugrad.layout"]))
+    layout = _layout(_json(fields["frugrad.layout"]))
     _expect(source == "safetensors" or len(layout) == 1, f"a {source} file holds one tensor, the layout has more")
-    shape = _shape(_json(said["frugrad.shape"])) if "frugrad.shape" in said else None
+    shape = _shape(_json(fields["frugrad.shape"])) if "frugrad.shape" in fields else None
     if shape is not None:
         elements = Tensor("", shape).elements
         _expect(len(layout) == 1 and elements == layout.elements, "shape and layout do not agree")
-    metadata = _json(said["frugrad.metadata"]) if "frugrad.metadata" in said else None
+    metadata = _json(fields["frugrad.metadata"]) if "frugrad.metadata" in fields else None
     if metadata is not None:
         _expect(isinstance(metadata, dict) and all(isinstance(v, str) for v in metadata.values()),
                 "the metadata is not a map of strings")
     tensors = tuple(layout[i] for i in range(len(layout)))
-    return Payload(frame, said["frugrad.config"], tensors, source, shape, metadata)
+    return Payload(frame, fields["frugrad.config"], tensors, source, shape, metadata)
 
 
 def _shape(value: Any) -> Tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""The library's tables: what a config or an optimizer's text may say."""
+"""The library's tables: the options of configs and optimizers."""
 
 from typing import List, NamedTuple
 

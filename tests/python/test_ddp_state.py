@@ -125,7 +125,7 @@ def load(folder, ranks, how):
     else:
         state.load_state_dict(torch.load(os.path.join(folder, "all.pt")))
     ddp = wrap(model, state)
-    state._meet()
+    state._check_ranks()
     state._learn([state._describe(p) for p in model.parameters()])
     owed = _owed(state)
     train(ddp, range(4, 6))

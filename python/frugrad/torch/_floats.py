@@ -6,13 +6,13 @@ from typing import Set
 
 import torch
 
-_said: Set[str] = set()
+_shown: Set[str] = set()
 
 
-def say_once(text: str) -> None:
+def warn_once(text: str) -> None:
     """Warn, but only the first time in this process."""
-    if text not in _said:
-        _said.add(text)
+    if text not in _shown:
+        _shown.add(text)
         warnings.warn(text, stacklevel=4)
 
 
@@ -39,13 +39,13 @@ def put_back(tensor: torch.Tensor, floats: torch.Tensor) -> None:
 
 
 def check_parameter(p: torch.Tensor, name: str) -> None:
-    """Refuse what cannot be moved, and say what is slow."""
+    """Refuse parameters that cannot be trained; warn of slow and inexact ones."""
     if not p.is_floating_point():
-        raise TypeError(f"{name} is {p.dtype}; only real floating-point parameters can be moved")
+        raise TypeError(f"{name} is {p.dtype}; only real floating-point parameters can be trained")
     if p.device.type != "cpu":
-        say_once(f"parameters on {p.device.type}: gradients and weights are copied to the host and back at every step")
+        warn_once(f"parameters on {p.device.type}: gradients and weights are copied to the host and back at every step")
     if p.dtype in (torch.float16, torch.bfloat16):
-        say_once(f"parameters in {p.dtype} are rounded after every step, which loses changes of less than half a unit"
+        warn_once(f"parameters in {p.dtype} are rounded after every step, which loses changes of less than half a unit"
                  " in the last place; keep weights in float32 and use autocast where that matters")
 
 

@@ -1,4 +1,4 @@
-"""Processes that hold the same weights: what optimizers need of them. One process alone needs no torch.distributed."""
+"""Broadcast, mean and all-gather for optimizers. One process alone needs no torch.distributed."""
 
 from typing import Any, Iterable, List, Optional
 
@@ -38,8 +38,8 @@ class Group:
         return staged.div_(self.size).cpu()
 
 
-class Gathering:
-    """Bytes of every process on their way, of any lengths: first the lengths travel, then the bytes."""
+class AllGather:
+    """An all-gather of bytes of any length in progress: first the lengths are sent, then the bytes."""
 
     def __init__(self, exchange: Exchange, mine: torch.Tensor):
         self._exchange, self._mine = exchange, mine
@@ -49,7 +49,7 @@ class Gathering:
         self._all = torch.empty(0, dtype=torch.uint8)
 
     def post(self) -> None:
-        """Send the bytes, as soon as all processes have told their lengths. Once, in the same order everywhere."""
+        """Wait for the lengths of all processes, then start sending the bytes. Once, in the same order on all."""
         self._handle.wait()
         most = int(self._lengths.max())
         if self._mine.numel() < most:
@@ -58,6 +58,6 @@ class Gathering:
         self._handle = self._exchange.gather(self._mine, self._all)
 
     def wait(self) -> List[torch.Tensor]:
-        """Everyone's bytes, in the order of ranks, as pieces of one buffer and with what fills them up."""
+        """The bytes of every process, in rank order, as views of one buffer, with padding."""
         self._handle.wait()
         return list(self._all.view(self._exchange.size, -1).unbind())

@@ -1,7 +1,7 @@
-"""What a hook's state looks like in a checkpoint, and how it is taken up, also by another number of ranks.
+"""The format of a hook's state in a checkpoint, and how it is restored, also by another number of ranks.
 
-A checkpoint holds what each rank had not sent yet, in the compressor's own format (about a byte a parameter with the
-default residual=int8), together with the names and shapes that it goes by.
+A checkpoint has the residuals of each rank, in the compressor's own format (about a byte a parameter with the default
+residual=int8), with the names and shapes of the parameters.
 """
 
 import ctypes
@@ -21,8 +21,8 @@ def pack(config: str, step: int, total_steps: int, tensors: Sequence[Tensor], ra
             "tensors": [tuple(tensor) for tensor in tensors], "ranks": ranks}
 
 
-def merged(states: Union[dict, Sequence[dict]]) -> dict:
-    """One state of the states that ranks have saved each for itself."""
+def merge(states: Union[dict, Sequence[dict]]) -> dict:
+    """One state of the states that the ranks have saved."""
     states = [states] if isinstance(states, dict) else list(states)
     for state in states:
         if not isinstance(state, dict) or state.get("frugrad") != _VERSION:
@@ -36,7 +36,7 @@ def merged(states: Union[dict, Sequence[dict]]) -> dict:
     return whole
 
 
-def raw(engine: Engine) -> torch.Tensor:
+def state_tensor(engine: Engine) -> torch.Tensor:
     """A compressor's state as a tensor of bytes."""
     return torch.frombuffer(bytearray(engine.save()), dtype=torch.uint8)
 
@@ -50,8 +50,8 @@ def tensors_of(state: dict) -> List[Tensor]:
     return [Tensor(*row) for row in state["tensors"]]
 
 
-def take_up(engine: Engine, state: dict, rank: int, world: int) -> None:
-    """Give an engine what a state holds for this rank."""
+def restore_rank(engine: Engine, state: dict, rank: int, world: int) -> None:
+    """Restore the residuals of this rank from a state."""
     ranks = state["ranks"]
     if not ranks:
         return
@@ -69,7 +69,7 @@ def take_up(engine: Engine, state: dict, rank: int, world: int) -> None:
     missing: List[str] = []
     for member in [rank] if same else sorted(ranks):
         old.restore(_bytes(ranks[member]))
-        missing = engine.take(old, 1.0 if same else 1.0 / len(ranks))
+        missing = engine.add_residuals(old, 1.0 if same else 1.0 / len(ranks))
     if missing:
-        warnings.warn("what these parameters had not sent yet is dropped, since the model does not have them in that"
-                      f" shape any more: {', '.join(missing)}")
+        warnings.warn("the residuals of these parameters are dropped, because the model has none of that name and size:"
+                      f" {', '.join(missing)}")

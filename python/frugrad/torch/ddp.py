@@ -103,7 +103,7 @@ class DDPState:
         model = uncompiled(model)
         self._model = uncompiled(model.module) if _is_ddp(model) else model
         self._known: Dict[int, Tensor] = describe(self._model) if model is not None else {}
-        self._named: Dict[int, torch.Tensor] = {}  # parameters seen without a model; kept so that ids stay theirs
+        self._named: Dict[int, torch.Tensor] = {}  # parameters seen without a model; referenced so that ids stay unique
         self._fixed = by_blocks(self.config)
         self._reduce = self.config.option("reduce")
         self._dense_left = start_iter
@@ -115,26 +115,26 @@ class DDPState:
         self._finisher: Optional[Finisher] = None
         self._turning = None
         self._error: Optional[BaseException] = None
-        self._told = False
+        self._warned = False
         self._direct: Optional[bool] = None  # whether frames go from device to device; None: not known yet
         self._begins = True  # the next bucket is the first of a step
 
     # ---- checkpoints
 
     def state_dict(self, all_ranks: bool = False) -> dict:
-        """What a checkpoint needs: this rank's residuals, the step and the config; tensors and plain values only.
+        """State for a checkpoint: this rank's residuals, the step and the config; tensors and plain values only.
 
         Every rank saves its own, or with ``all_ranks=True`` (collective: all ranks call it) each gets all of them, so
         that one rank can write one file. Not while a backward pass is under way.
         """
-        self._drain()
-        self._judge()
+        self._wait_all()
+        self._raise_device_error()
         world = self._exchange.size if self._exchange else 1
         if self._engine is None:
             if self._loaded is not None:
                 return dict(self._loaded, step=self.step, ranks=self._loaded_ranks(all_ranks))
             return checkpoint.pack(self.config.text, self.step, self.total_steps, [], {}, world)
-        mine = checkpoint.raw(self._engine)
+        mine = checkpoint.state_tensor(self._engine)
         if all_ranks:
             ranks = dict(enumerate(self._exchange.gather_bytes(mine)))
         else:
@@ -142,7 +142,7 @@ class DDPState:
         return checkpoint.pack(self.config.text, self.step, self.total_steps, self._engine.tensors, ranks, world)
 
     def _loaded_ranks(self, all_ranks: bool) -> dict:
-        """What was loaded and has not been taken up yet; each rank may have loaded its own only."""
+        """The states that were loaded and are not restored yet; each rank may have loaded its own only."""
         ranks = self._loaded["ranks"]
         if not all_ranks or not ranks or len(ranks) == self._loaded["world"]:
             return ranks
@@ -151,23 +151,23 @@ class DDPState:
         return dict(zip((row[0] for row in rows), exchange.gather_bytes(ranks[min(ranks)])))
 
     def load_state_dict(self, state: Union[dict, Sequence[dict]]) -> None:
-        """Take up what ``state_dict()`` gave: this rank's, one with all ranks, or a list of all ranks' states.
+        """Restore what ``state_dict()`` returned: this rank's, one with all ranks, or a list of all ranks' states.
 
-        With as many ranks as before, the same config and the model given, training goes on bit for bit, from the first
-        iteration on compressed. Buckets may differ. With another number of ranks every new rank gets the mean of what
-        the old ones had not sent: the mean over ranks, which is what was going to change the weights, stays the same up
-        to the rounding of the residual's format. Parameters go by their names.
+        With as many ranks as before, the same config and the model given, training continues bit for bit, compressed
+        from the first iteration. Buckets may differ. With another number of ranks every new rank gets the mean of the
+        old residuals: the mean over ranks, which is what changes the weights, stays the same up to the rounding of the
+        residual's format. Parameters are matched by name.
         """
-        self._drain()
-        whole = checkpoint.merged(state)
+        self._wait_all()
+        whole = checkpoint.merge(state)
         self.step, self._loaded = whole["step"], whole
         self._engine, self._turning, self._error = None, None, None
         self._plans.clear()
         self._dense_left = 0 if whole["ranks"] and self._known and self._model is not None else self.start_iter
 
     def residuals(self) -> Dict[str, torch.Tensor]:
-        """What this rank has not sent yet, by parameter, as float32; empty while everything is sent dense."""
-        self._drain()
+        """This rank's residuals by parameter, as float32; empty while everything is sent dense."""
+        self._wait_all()
         if self._engine is None:
             return {}
         return self._engine.residuals()
@@ -189,8 +189,8 @@ class DDPState:
         On a GPU energy and blocks_held are None, since kernels do not count them, and seconds are those of the host,
         which does not wait for what it puts onto streams.
         """
-        self._drain()
-        self._judge()
+        self._wait_all()
+        self._raise_device_error()
         rows = [dict(self._times[i].as_dict(), bucket=i) for i in sorted(self._times)]
         total = {key: sum(row[key] for row in rows) for key in Times.__slots__}
         inner = self._engine.stats() if self._engine else {}
@@ -208,9 +208,9 @@ class DDPState:
         """Exchange one bucket: what ``frugrad.torch.hook`` calls."""
         begun = perf_counter()
         if self._exchange is None:
-            self._meet()
+            self._check_ranks()
         if self._begins:
-            self._judge()
+            self._raise_device_error()
             self._begins = False
         buffer, index = bucket.buffer(), bucket.index()
         params, plan = bucket.parameters(), self._plans.get(index)
@@ -232,8 +232,8 @@ class DDPState:
         times.python += perf_counter() - begun - (times.compress + times.wait - inside if device else 0.0)
         return future
 
-    def _meet(self) -> None:
-        """At the first bucket: see that all ranks mean to do the same."""
+    def _check_ranks(self) -> None:
+        """At the first bucket: check that all ranks have the same options."""
         self._exchange = Exchange(self._group)
         text = f"{self.config.text} {self.total_steps} {self.step} {self._dense_left} {self._model is None}"
         self._exchange.agree([_number(text)], "config, total_steps, start_iter, step, or whether a model was given")
@@ -276,14 +276,14 @@ class DDPState:
     def _on_device(self, plan: _Plan, buffer: torch.Tensor, last: bool) -> torch.futures.Future:
         """The same with frames made there. Where they go over the host, that is done when the next bucket comes."""
         place, times, exchange = self._engine.place, plan.times, plan.exchange
-        with place.pressing():
+        with place.compress_stream():
             floats = plan.floats(buffer, place.device)
             exchange.begin(self.step, floats, times, self._error)
         self._error = exchange.error
         self._turn()
         exchange.send()
         future, release = self._finisher.hold(lambda: self._finish_there(exchange, buffer, floats, times), buffer,
-                                              place.summing, self._direct)
+                                              place.sum_stream, self._direct)
         self._turning = (exchange, times, release)
         if last or (self._direct and self._reduce == "gather"):
             self._turn()
@@ -297,15 +297,15 @@ class DDPState:
         if floats is not buffer:
             buffer.copy_(floats, non_blocking=True)
 
-    def _judge(self) -> None:
-        """On a device: raise what was wrong with the frames of the step before. That step has ended with a gradient of
-        zeros, and where a rank failed with NCCL all ranks raise here, so that none is left waiting."""
+    def _raise_device_error(self) -> None:
+        """On a device: raise the errors of frames of the previous step, whose gradient was zero. Where a rank failed with
+        NCCL all ranks raise here, so that none waits."""
         if not isinstance(self._engine, DeviceEngine):
             return
         if self._direct and self._error is not None:
             raise self._error
         try:
-            self._engine.verdict()
+            self._engine.check_frames()
         except ValueError as error:
             try:
                 for plan in self._plans.values():
@@ -330,7 +330,7 @@ class DDPState:
         end(*arguments)
         if floats is not buffer:
             buffer.copy_(floats)
-            _settle(buffer)
+            _wait_for_copy(buffer)
 
     # ---- parameters
 
@@ -364,10 +364,10 @@ class DDPState:
         """Make or extend the engine so that it knows these parameters; all ranks must know the same ones."""
         if self._engine is None:
             self._engine = self._first_engine(tensors, device)
-        elif any(t.elements and t.name not in self._engine.places for t in tensors):
+        elif any(t.elements and t.name not in self._engine.tensor_ranges for t in tensors):
             self._turn()
-            self._finisher.drain()
-            new = [t for t in tensors if t.elements and t.name not in self._engine.places]
+            self._finisher.wait_all()
+            new = [t for t in tensors if t.elements and t.name not in self._engine.tensor_ranges]
             self._agree_on(self._engine.tensors + new)
             self._engine = self._engine.extended(new)
             for plan in self._plans.values():
@@ -393,7 +393,7 @@ class DDPState:
         self._exchange.agree([int(engine is not None)], "whether they compress on a GPU")
         engine = engine if engine is not None else self._host_engine(seen)
         if self._loaded is not None:
-            checkpoint.take_up(engine, self._loaded, self._exchange.rank, self._exchange.size)
+            checkpoint.restore_rank(engine, self._loaded, self._exchange.rank, self._exchange.size)
             self._loaded = None
         return engine
 
@@ -423,14 +423,14 @@ class DDPState:
             return DeviceEngine(Place(device), self.config, tensors, self.total_steps, self.threads,
                                 self._exchange.rank)
         except (ConfigError, ImportError) as error:
-            if not self._told:
-                self._told = True
+            if not self._warned:
+                self._warned = True
                 warnings.warn(f"frugrad compresses on the host: gradients are copied from the GPU and back ({error})")
             return None
 
-    def _drain(self) -> None:
+    def _wait_all(self) -> None:
         if self._finisher is not None:
-            self._finisher.drain()
+            self._finisher.wait_all()
 
 
 def hook(state: DDPState, bucket: torch.distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -447,8 +447,8 @@ def _is_ddp(model) -> bool:
     return isinstance(model, torch.nn.parallel.DistributedDataParallel)
 
 
-def _settle(buffer: torch.Tensor) -> None:
-    """Let a copy to a GPU end before anyone is told that it is there."""
+def _wait_for_copy(buffer: torch.Tensor) -> None:
+    """Wait for a copy to a GPU before the future is completed."""
     if buffer.is_cuda:
         torch.cuda.current_stream(buffer.device).synchronize()
 

@@ -12,13 +12,13 @@ import torch
 from .._core import Config
 from .._lib import ConfigError
 from .device import DeviceEngine, Leg
-from .engine import FORGETFUL, Range
+from .engine import NO_FEEDBACK, Range
 from .exchange import Exchange
 from .pipeline import Clock, Times, mark_failure
 from .ranges import aligned, cut
 
 _PHASES = 16  # steps after which fractions of an entry a block repeat
-_TEXT = 64  # bytes to say why one has failed, at least
+_TEXT = 64  # bytes at least, for the error text of a rank that failed
 
 
 def second_config(config: Config) -> Optional[Config]:
@@ -30,16 +30,16 @@ def second_config(config: Config) -> Optional[Config]:
     if config.option("rule") != "topk" or kind != "constant" or config.option("feedback") == "dgc":
         raise ConfigError(f"down={down} on a GPU takes rule=topk, a constant schedule and a feedback other than dgc")
     density = min(1.0, int(down) * (1.0 - float(held)))
-    return Config(f"{config.text},density={density},dense_every=0,warmup=0{FORGETFUL}")
+    return Config(f"{config.text},density={density},dense_every=0,warmup=0{NO_FEEDBACK}")
 
 
 class _Bucket:
-    """What both have: the frames of some ranges one behind the other, and a first leg for them."""
+    """Base of both: the frames of some ranges one after the other, and their first transfer."""
 
     def __init__(self, engine: DeviceEngine, exchange: Exchange, ranges: Sequence[Range], direct: bool):
         self.engine, self.place, self.exchange, self.direct = engine, engine.place, exchange, direct
         self.ranges = list(ranges)
-        self.memory = self.place.room(sum(aligned(engine.compressor.bound(r.begin, r.count)) for r in ranges))
+        self.memory = self.place.empty(sum(aligned(engine.compressor.bound(r.begin, r.count)) for r in ranges))
         self.memory.zero_()
         self.first = Leg(exchange, self.place, direct)
         self.error: Optional[BaseException] = None
@@ -70,7 +70,7 @@ class _Bucket:
             compressor.decompress_add(self.step, frames, scale, r.begin, r.count, target, self.place.stream())
 
     def _own(self) -> None:
-        """Raise this rank's error, where all ranks hear of it in this step."""
+        """Raise this rank's error, where all ranks raise it in this step."""
         if self.error is not None and not self.direct:
             raise self.error
 
@@ -90,7 +90,7 @@ class DeviceGather(_Bucket):
         pass
 
     def turn(self, times: Times) -> None:
-        with Clock(times, "wait"), self.place.pressing(behind=False):
+        with Clock(times, "wait"), self.place.compress_stream(behind=False):
             self.first.start()
 
     def end(self, target: torch.Tensor, times: Times) -> None:
@@ -98,7 +98,7 @@ class DeviceGather(_Bucket):
         with Clock(times, "wait"):
             self.first.arrive()
         self._own()
-        self.first.complain(self.exchange.size)
+        self.first.raise_remote_failure(self.exchange.size)
         with Clock(times, "decode"):
             target.zero_()
             size, at = self.exchange.size, self.first.got.data_ptr()
@@ -108,21 +108,21 @@ class DeviceGather(_Bucket):
                 at += aligned(length)
 
     def explain(self) -> None:
-        """Raise what a rank that failed says, after a verdict."""
+        """Raise the error of a rank that failed, after check_frames()."""
         if self.first.direct and self.first.got.numel():
-            self.first.complain(self.exchange.size, look=True)
+            self.first.raise_remote_failure(self.exchange.size, look=True)
 
 
 class DeviceSplit(_Bucket):
-    """Each rank owns a part, adds up everyone's frames of it, and tells all."""
+    """Each rank owns a shard, adds up the frames of all ranks for it, and sends the sum to all."""
 
     def __init__(self, engine: DeviceEngine, exchange: Exchange, ranges: Sequence[Range], sizes: Sequence[int],
                  direct: bool, again: Optional[Config]):
         self.parts = cut(ranges, sizes, exchange.size, int(engine.config.option("block")))
         super().__init__(engine, exchange, [r for part in self.parts for r in part], direct)
         self.mine, self.again = self.parts[exchange.rank], again
-        self.total = self.place.room(sum(r.count for r in self.mine), torch.float32)
-        self.second, self.room = Leg(exchange, self.place, direct), self.place.room(0)
+        self.total = self.place.empty(sum(r.count for r in self.mine), torch.float32)
+        self.second, self.room = Leg(exchange, self.place, direct), self.place.empty(0)
         self.tails = _Tails(self, sizes) if again is None else None
         self.keeps = again is not None and engine.config.option("feedback") != "none"
         self._known: Dict[int, List[List[int]]] = {}  # the owners' lengths, where steps repeat them
@@ -152,24 +152,24 @@ class DeviceSplit(_Bucket):
         self.framed = max(_TEXT, max(sum(map(aligned, row)) for row in self.down))
         self.stride = self.framed + (self.tails.bytes if self.tails else 0)
         if self.room.numel() < self.stride:
-            self.room = self.place.room(self.stride)
+            self.room = self.place.empty(self.stride)
             self.room.zero_()
         self.second.fit(self.room[:self.stride], self.stride * self.exchange.size)
 
     def send(self) -> None:
-        with self.place.pressing(behind=False):
+        with self.place.compress_stream(behind=False):
             self.first.start(self.sizes, [self.sizes[self.exchange.rank]] * self.exchange.size)
 
     def turn(self, times: Times) -> None:
-        """Add up the own part, and start telling all."""
-        with self.place.summing():
+        """Add up the own shard, and start sending the sum to all."""
+        with self.place.sum_stream():
             with Clock(times, "wait"):
                 self.first.arrive()
             try:
                 if self.error is not None:
                     raise self.error
                 if self.sizes[self.exchange.rank]:
-                    self.first.complain(self.exchange.size)
+                    self.first.raise_remote_failure(self.exchange.size)
                 with Clock(times, "decode"):
                     self._add_up()
                 with Clock(times, "compress"):
@@ -191,7 +191,7 @@ class DeviceSplit(_Bucket):
             at += aligned(length)
 
     def _at(self, r: Range) -> int:
-        """Where a range of the own part is in the sums."""
+        """The address of a range of the own shard in the sums."""
         return self.total.data_ptr() + 4 * (r.offset - self.mine[0].offset)
 
     def _select(self, times: Times) -> None:
@@ -210,11 +210,11 @@ class DeviceSplit(_Bucket):
             self.tails.write(self.total, self.room[self.framed:self.stride])
 
     def _keep(self) -> None:
-        """What was dropped joins the own residual, which is the compressing stream's."""
-        done = self.place.mark()
-        with self.place.pressing(behind=False):
-            self.place.follow(done)
-            self.place.borrow(self.total)  # nobody else waits for this
+        """Add what was dropped to the own residual, on the compressing stream."""
+        done = self.place.record_event()
+        with self.place.compress_stream(behind=False):
+            self.place.wait_event(done)
+            self.place.record_use(self.total)  # no other stream waits for this
             for r in self.mine:
                 self.engine.compressor.keep(self.step, r.begin, r.count, self._at(r), self.place.stream())
 
@@ -223,7 +223,7 @@ class DeviceSplit(_Bucket):
         with Clock(times, "wait"):
             self.second.arrive()
         self._own()
-        self.second.complain(self.exchange.size)
+        self.second.raise_remote_failure(self.exchange.size)
         with Clock(times, "decode"):
             target.zero_()
             for rank, part in enumerate(self.parts):
@@ -236,11 +236,11 @@ class DeviceSplit(_Bucket):
                 self.tails.read(rows[:, self.framed:], 1.0 / self.exchange.size, target)
 
     def explain(self) -> None:
-        """Raise what a rank that failed says, after a verdict."""
+        """Raise the error of a rank that failed, after check_frames()."""
         if self.first.direct and self.second.got.numel():
             if self.sizes[self.exchange.rank]:
-                self.first.complain(self.exchange.size, look=True)
-            self.second.complain(self.exchange.size, look=True)
+                self.first.raise_remote_failure(self.exchange.size, look=True)
+            self.second.raise_remote_failure(self.exchange.size, look=True)
 
 
 class _Tails:
@@ -267,7 +267,7 @@ class _Tails:
             room.view(torch.float32)[:len(self._mine)] = total[self._mine]
 
     def read(self, rows: torch.Tensor, scale: float, target: torch.Tensor) -> None:
-        """Everyone's."""
-        for row, count, places in zip(rows, self.counts, self._all):
+        """The sums of all ranks."""
+        for row, count, indices in zip(rows, self.counts, self._all):
             if count:
-                target[places] = row.view(torch.float32)[:count] * scale + 0.0
+                target[indices] = row.view(torch.float32)[:count] * scale + 0.0

@@ -1,8 +1,7 @@
-"""The compressor of one worker behind a hook: which parameters it knows, and what it has not sent yet.
+"""The compressor of one rank behind a hook, and the parameters that it knows.
 
-Parameters have a fixed place in one layout, whatever DDP's buckets are: a bucket is one or more ranges of it. So a
-bucket rebuild moves nothing. Only a parameter never seen before makes a new layout, and what was left behind is
-carried over.
+Parameters have fixed ranges in one layout, whatever DDP's buckets are: a bucket is one or more ranges of it. So a
+bucket rebuild moves nothing. Only a new parameter makes a new layout, and residuals are copied to it.
 """
 
 import contextlib
@@ -16,14 +15,14 @@ from .transport import Comm, Reducer
 
 
 class Range(NamedTuple):
-    """A piece of a bucket that is also a piece of the layout."""
+    """A range of the layout that is also one of a bucket."""
 
     begin: int  # in the layout
     count: int
     offset: int  # in the bucket
 
 
-FORGETFUL = ",feedback=none,hold=off"  # behind a config: the same, but nothing stays behind
+NO_FEEDBACK = ",feedback=none,hold=off"  # appended to a config: the same without a residual
 
 
 def by_blocks(config: Config) -> bool:
@@ -41,9 +40,9 @@ class Engine:
         self.config, self.tensors = config, list(tensors)
         self.total_steps, self.threads, self.rank = total_steps, threads, rank
         self.layout = Layout(self.tensors)
-        self.places: Dict[str, Range] = {}
+        self.tensor_ranges: Dict[str, Range] = {}
         for i, tensor in enumerate(self.tensors):
-            self.places[tensor.name] = Range(self.layout[i].offset, tensor.elements, 0)
+            self.tensor_ranges[tensor.name] = Range(self.layout[i].offset, tensor.elements, 0)
         self._make()
 
     def _make(self) -> None:
@@ -52,74 +51,70 @@ class Engine:
     def _twin(self) -> Compressor:
         return Compressor(self.config, self.layout, self.total_steps, self.threads, self.rank)
 
-    def seen(self) -> Compressor:
-        """A compressor on the host with what was left behind, to look at."""
+    def host_compressor(self) -> Compressor:
+        """A compressor on the host with the residuals, to read."""
         return self.compressor
 
     @contextlib.contextmanager
-    def edited(self) -> Iterator[Compressor]:
-        """The same to be changed."""
+    def edit_residuals(self) -> Iterator[Compressor]:
+        """The same, to change them."""
         yield self.compressor
 
     def stats(self) -> dict:
         return self.compressor.stats()
 
     def extended(self, tensors: Sequence[Tensor]) -> "Engine":
-        """An engine that knows more parameters, with all that this one has left behind."""
+        """An engine that knows more parameters, with the residuals of this one."""
         grown = self._like(self.tensors + list(tensors))
-        grown.take(self, 1.0)
+        grown.add_residuals(self, 1.0)
         return grown
 
     def _like(self, tensors: Sequence[Tensor]) -> "Engine":
         return Engine(self.config, tensors, self.total_steps, self.threads, self.rank)
 
     def ranges(self, names: Sequence[str]) -> List[Range]:
-        """Where the parameters of a bucket are: neighbors in both are one range."""
+        """The ranges of the parameters of a bucket: neighbors in both are one range."""
         found: List[Range] = []
         offset = 0
         for name in names:
-            place = self.places[name]
-            if found and found[-1].begin + found[-1].count == place.begin:
-                found[-1] = found[-1]._replace(count=found[-1].count + place.count)
+            r = self.tensor_ranges[name]
+            if found and found[-1].begin + found[-1].count == r.begin:
+                found[-1] = found[-1]._replace(count=found[-1].count + r.count)
             else:
-                found.append(Range(place.begin, place.count, offset))
-            offset += place.count
+                found.append(Range(r.begin, r.count, offset))
+            offset += r.count
         return found
 
     def residuals(self) -> Dict[str, torch.Tensor]:
-        """What each parameter has left behind."""
-        compressor = self.seen()
+        """The residual of each parameter."""
+        compressor = self.host_compressor()
         return {t.name: self._residual(compressor, t.name).view(t.shape) for t in self.tensors}
 
     def _residual(self, compressor: Compressor, name: str) -> torch.Tensor:
-        place = self.places[name]
-        values = torch.zeros(place.count)
-        if place.count:
-            compressor.residual(place.begin, place.count, values.data_ptr())
+        r = self.tensor_ranges[name]
+        values = torch.zeros(r.count)
+        if r.count:
+            compressor.residual(r.begin, r.count, values.data_ptr())
         return values
 
-    def add_residual(self, begin: int, values: torch.Tensor) -> None:
-        """Add to what a range has left behind."""
-        with self.edited() as compressor:
-            _add(compressor, begin, values)
-
-    def take(self, other: "Engine", share: float) -> List[str]:
-        """Add a share of what another engine has left behind; returns names that are not here in the same shape."""
-        missing, source = [], other.seen()
+    def add_residuals(self, other: "Engine", share: float) -> List[str]:
+        """Add a share of another engine's residuals; returns names that are missing here or differ in size."""
+        missing, source = [], other.host_compressor()
         mine = {tensor.name: tensor for tensor in self.tensors}
-        with self.edited() as compressor:
+        with self.edit_residuals() as compressor:
             for tensor in other.tensors:
                 if tensor.name not in mine or mine[tensor.name].elements != tensor.elements:
                     missing.append(tensor.name)
                 elif tensor.elements:
-                    _add(compressor, self.places[tensor.name].begin, other._residual(source, tensor.name).mul_(share))
+                    values = other._residual(source, tensor.name).mul_(share)
+                    _add(compressor, self.tensor_ranges[tensor.name].begin, values)
         return missing
 
     def save(self) -> bytes:
-        return self.seen().save()
+        return self.host_compressor().save()
 
     def restore(self, state: bytes) -> None:
-        with self.edited() as compressor:
+        with self.edit_residuals() as compressor:
             compressor.restore(state)
 
 
@@ -154,7 +149,7 @@ class ReducerBucket:
             times.decode += stats.seconds_decode
 
     def fail(self, step: int, error: BaseException) -> None:
-        """Tell the other ranks of an error that came before the exchange, and raise it."""
+        """Send the other ranks an error that came before the exchange, and raise it."""
         if self.ranges:
             self.reducer.fail(step, self.ranges[0].begin, self.ranges[0].count, error)
         raise error

@@ -1,4 +1,4 @@
-"""Collectives over c10d, as the hook and the streaming optimizer use them.
+"""Collectives over c10d for the hook on a GPU, for agreement between ranks, and for the optimizers.
 
 Frames are bytes in host memory, or with NCCL on the GPU. A group of gloo sends from the host; one of NCCL can send
 from the GPU only, so what lies on the host takes the way over a buffer there. Payload buffers are the caller's and live
@@ -13,7 +13,7 @@ from typing import List, Optional, Sequence
 import torch
 import torch.distributed as dist
 
-_PARTING = 0.1  # seconds
+_EXIT_DELAY = 0.1  # seconds
 
 
 class Handle:
@@ -41,14 +41,14 @@ class Exchange:
         self.device = _device(self.group)
         self._alone = self.size == 1 and self.device.type == "cpu"
         self._into: Optional[bool] = None  # gather into one tensor; gloo before PyTorch 2 cannot. None: not tried yet
-        # A thread of gloo lets go of a collective's tensors only after it has been waited for. If it is the last to
-        # hold one that Python knew, it wants the interpreter's lock, and aborts the process once the interpreter has
-        # begun to end. So behind the last collective, and at exit, it gets a moment for that.
+        # A thread of gloo releases a collective's tensors only after the wait. If it has the last reference to one
+        # that Python knew, it needs the GIL, and aborts the process once the interpreter is shutting down. So there
+        # is a short delay after the last collective, and at exit.
         if self.size > 1 and self.device.type == "cpu":
-            weakref.finalize(self, time.sleep, _PARTING)
+            weakref.finalize(self, time.sleep, _EXIT_DELAY)
 
     def gather(self, mine: torch.Tensor, out: torch.Tensor) -> Handle:
-        """Everyone's bytes to everyone, in rank order: ``out`` has size times as many as ``mine``. All send as many."""
+        """All-gather of equally many bytes, in rank order: ``out`` has size times as many as ``mine``."""
         if self._alone:
             out.copy_(mine)
             return Handle()

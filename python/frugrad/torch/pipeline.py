@@ -1,7 +1,7 @@
-"""Exchanges under way, and the thread that ends them in the order in which they began.
+"""The thread that runs the exchanges of buckets, times of buckets, and error texts in frames.
 
-A step that fails on one rank must not leave the others waiting. So a rank whose compressor fails still takes part, with
-a frame that says why, and all ranks raise the same error where the bucket's future is waited for.
+On a GPU a rank whose compressor fails still takes part, with a frame that has its error text, so that the others do not
+wait: all ranks raise that error where the bucket's future is waited for.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ _MARK = b"FAIL"
 
 
 def mark_failure(frame: torch.Tensor, error: BaseException) -> None:
-    """Make a frame say that its sender failed."""
+    """Write an error text into a frame."""
     frame.zero_()
     text = (_MARK + f"{type(error).__name__}: {error}".encode())[:max(frame.numel() - 1, 0)]
     if text:
@@ -27,14 +27,14 @@ def mark_failure(frame: torch.Tensor, error: BaseException) -> None:
 
 
 def failure_in(frame: torch.Tensor) -> Optional[str]:
-    """What a frame says of its sender's failure."""
+    """The error text in a frame, or None."""
     if bytes(frame[:len(_MARK)].tolist()) != _MARK:
         return None
     return bytes(frame[len(_MARK):512].tolist()).split(b"\0")[0].decode(errors="replace")
 
 
 def raise_failure(frames: Iterable[torch.Tensor]) -> None:
-    """Raise what a rank that failed says in its frame, if one did; frames are in the order of ranks."""
+    """Raise the first error text in frames, which are in rank order."""
     for rank, frame in enumerate(frames):
         text = failure_in(frame)
         if text is not None:
@@ -76,7 +76,7 @@ class Finisher:
         item = (job, done, outcome, result, around)
         return done.then(unwrap), (lambda: _do(item)) if here else (lambda: self._jobs.put(item))
 
-    def drain(self) -> None:
+    def wait_all(self) -> None:
         """Wait until all jobs are done."""
         met = threading.Event()
         self._jobs.put((met.set, None, [], None, contextlib.nullcontext))
@@ -98,7 +98,7 @@ def _do(item: tuple) -> None:
         try:
             job()
             outcome.append(None)
-        except BaseException as error:  # whatever it is belongs to whoever waits for the bucket
+        except BaseException as error:  # raised where the bucket is waited for
             outcome.append(error)
         if done is not None:
             done.set_result(result if outcome[0] is None else None)  # on a GPU: also a mark on the current stream

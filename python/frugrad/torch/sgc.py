@@ -26,7 +26,7 @@ _KNOWN = {kind.name: tuple(part.partition("=")[0] for part in kind.options.split
 
 
 class _Part:
-    """The parameters of a group that go one way: an optimizer of the library with a range for each."""
+    """The parameters of a group with the same kind of optimizer: one of the library's, with a range for each."""
 
     def __init__(self, kind: str, params: List[torch.Tensor]):
         self.kind, self.params = kind, params
@@ -38,7 +38,7 @@ class _Part:
         self.optimizer: Optional[_core.Optimizer] = None
 
     def adopt(self, group: Dict[str, Any], threads: int) -> None:
-        """Be what the group says now; states stay."""
+        """Apply the group's options as they are now; states are kept."""
         names = (*_NAMES, "betas", "eps", "weight_decay", "options")
         spec = tuple(group[name] for name in names)
         if spec == self.spec:
@@ -88,15 +88,15 @@ class SGC(torch.optim.Optimizer):
     None leaves the library's choice. All but min_size, threads and data_parallel may differ from group to group;
     options that a group inherits and its variant does not have are ignored there, those it was given are refused.
 
-    A matrix whose gradient holds a NaN or an infinity is held back, so GradScaler may skip steps or not. Weights that
+    A matrix whose gradient has a NaN or an infinity is skipped, so GradScaler may skip steps or not. Weights that
     are not float32, contiguous and on the host are copied there and back; those in float16 and bfloat16 are rounded
     after each step, and no longer copy of them is kept.
 
     data_parallel=True averages over ``process_group`` (None: the default one) inside step(): do not wrap the model in
-    DistributedDataParallel as well, and do not clip, because gradients stay local. What travels is 2 kappa s
+    DistributedDataParallel as well, and do not clip, because gradients stay local. What is sent is 2 kappa s
     measurements a matrix for "sgc", "mesgc" and "cesgc" (but at the steps that renew the basis) and the gradient for
     everything else, "table" included: with "table" rather take DistributedDataParallel and frugrad.torch.hook. The
-    first process's weights are handed to all when a group is added. Every process calls step() equally often; a
+    first process's weights are broadcast when a group is added. Every process calls step() equally often; a
     parameter moves if any of them has a gradient for it.
     """
 
@@ -239,7 +239,7 @@ class SGC(torch.optim.Optimizer):
 
     @property
     def state_bytes(self) -> int:
-        """Bytes of all that is kept from step to step, places and bases included."""
+        """Bytes of all that is kept from step to step, indices and bases included."""
         return sum(lib.frug_optimizer_state_size(part.optimizer.handle) for part in self._all())
 
     def times(self) -> Dict[str, float]:
@@ -251,7 +251,7 @@ class SGC(torch.optim.Optimizer):
         return dict(total, seconds_exchange=self._seconds)
 
     def traffic(self) -> Dict[str, int]:
-        """With data_parallel: bytes handed to the exchange so far, and what gradients in float32 would have been."""
+        """With data_parallel: bytes sent so far, and what gradients in float32 would have been."""
         return {"bytes_sent": self._sent, "bytes_dense": self._dense}
 
     def state_dict(self) -> Dict[str, Any]:
@@ -265,7 +265,7 @@ class SGC(torch.optim.Optimizer):
         return state
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """Go on from a state_dict() of the same groups, bit for bit. On an error nothing has changed."""
+        """Restore a state_dict() of the same groups and continue bit for bit. On an error nothing has changed."""
         before = self.param_groups, self.state
         super().load_state_dict(state_dict)
         try:

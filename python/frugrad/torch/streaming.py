@@ -1,6 +1,6 @@
 """Training without a whole gradient: each parameter's is compressed and freed in backward as soon as it is there.
 
-What is left of it is a frame of some percent, which travels while backward goes on, and the residual, a byte for each
+It becomes a frame of some percent, which is sent while backward continues, and the residual, a byte for each
 entry, which is momentum too (docs/optimizers.md: merged). A param group is one compressor and one optimizer of the
 library; parameters are ranges of theirs, large ones cut into tiles, so that no buffer is as large as a layer.
 """
@@ -15,11 +15,11 @@ import torch
 from .. import _core
 from .._lib import FrugradError, lib
 from ._floats import as_floats, bytes_tensor, check_gradient, check_parameter, put_back, tensor_bytes
-from ._group import Gathering, Group
+from ._group import AllGather, Group
 
 _STATE = "frugrad"  # where a group's state is in a state_dict
 _TILE = 1 << 20  # entries compressed at a time; a multiple of every block length
-_BUCKET = 1 << 20  # entries whose frames travel together, or one parameter
+_BUCKET = 1 << 20  # entries whose frames are sent together, or one parameter
 
 
 class _Part:
@@ -49,7 +49,7 @@ class _Part:
 
 
 class _Streamed:
-    """A parameter: where it lies in its group, how it is cut, and what backward has left of its gradient."""
+    """A parameter: its range in the group, its tiles, and the frames of its gradient."""
 
     def __init__(self, p: torch.Tensor, part: _Part, i: int):
         self.p, self.part, self.name = p, part, part.layout[i].name
@@ -102,8 +102,8 @@ class StreamingOptimizer(torch.optim.Optimizer):
     weight_decay  decoupled, of every parameter in the group
     total_steps   length of training, for configs with a schedule
     process_group trains data-parallel over it; None: over the default group where torch.distributed is initialized.
-                  Do not wrap the model in DistributedDataParallel as well. The first process's weights are handed to
-                  all; buffers (as of BatchNorm) are not. Every process runs as many steps
+                  Do not wrap the model in DistributedDataParallel as well. The first process's weights are broadcast
+                  to all; buffers (as of BatchNorm) are not. Every process runs as many steps
 
     Memory besides weights and activations, with the defaults: 1 byte a parameter (2 with adam-merged), frames of 0.19
     bytes a parameter and process, one layer's gradient.
@@ -111,7 +111,7 @@ class StreamingOptimizer(torch.optim.Optimizer):
     ``p.grad`` is None after backward, so gradients cannot be clipped or scaled (GradScaler) by the usual tools; the
     config has clip= for the norm of each tensor (each million entries of a large one), and autocast to bfloat16 needs
     no scaler. To add up several backward passes, put all but the last into ``with opt.accumulate():``. A parameter that
-    backward does not reach counts as a gradient of zero, so what it had left behind goes on being sent. Weights that
+    backward does not reach counts as a gradient of zero, so its residual is still sent. Weights that
     are not float32, contiguous and on the host are copied there and back, and rounded where they are shorter.
     """
 
@@ -124,7 +124,7 @@ class StreamingOptimizer(torch.optim.Optimizer):
         self._hooks: List[Any] = []
         self._names: Dict[torch.Tensor, str] = {}
         self._accumulating = False
-        self._forget_plan()
+        self._reset_plan()
         groups = list(params)
         if groups and not isinstance(groups[0], dict):
             groups = [{"params": groups}]
@@ -157,16 +157,16 @@ class StreamingOptimizer(torch.optim.Optimizer):
             self.group.broadcast(group["params"])
         self._parts.append(part)
         self._hooks += [_on_gradient(s.p, _Hook(self, s)) for s in part.params]
-        self._forget_plan()
+        self._reset_plan()
 
     # ---- backward
 
-    def _forget_plan(self) -> None:
+    def _reset_plan(self) -> None:
         self._streamed = [s for part in self._parts for s in part.params]
         self._scratch = torch.empty(max((s.bound for s in self._streamed), default=0), dtype=torch.uint8)
-        self._came: List[_Streamed] = []  # in the order of this step's backward
-        self._buckets: List[List[_Streamed]] = []  # who travels with whom; empty: not known before the first step
-        self._sent: List[Gathering] = []
+        self._arrived: List[_Streamed] = []  # in the order of this step's backward
+        self._buckets: List[List[_Streamed]] = []  # parameters that are sent together; empty before the first step
+        self._sent: List[AllGather] = []
 
     @contextlib.contextmanager
     def accumulate(self) -> Iterator[None]:
@@ -189,7 +189,7 @@ class StreamingOptimizer(torch.optim.Optimizer):
         with torch.no_grad():
             s.compress(s.p.grad, self._scratch)
             s.p.grad = None
-            self._came.append(s)
+            self._arrived.append(s)
             self._send()
 
     def _send(self) -> None:
@@ -198,7 +198,7 @@ class StreamingOptimizer(torch.optim.Optimizer):
             bucket = self._buckets[len(self._sent)]
             if any(s.frames is None for s in bucket):
                 return
-            gathering = Gathering(self.group.exchange, _packed([frame for s in bucket for frame in s.frames]))
+            gathering = AllGather(self.group.exchange, _packed([frame for s in bucket for frame in s.frames]))
             if self._sent:
                 self._sent[-1].post()
             self._sent.append(gathering)
@@ -218,9 +218,9 @@ class StreamingOptimizer(torch.optim.Optimizer):
                 if s.frames is None:
                     s.compress(s.p.grad, self._scratch)
                     s.p.grad = None
-                    self._came.append(s)
+                    self._arrived.append(s)
             self._move_all()
-        self._came.clear()
+        self._arrived.clear()
         for part in self._parts:
             part.step += 1
         return loss
@@ -232,7 +232,7 @@ class StreamingOptimizer(torch.optim.Optimizer):
             rates[part] = float(group["lr"])
         mean = torch.empty(max((tile[1] for s in self._streamed for tile in s.tiles), default=0))
         if self.group.size == 1:
-            for s in self._came:
+            for s in self._arrived:
                 s.move([[frame] for frame in s.frames], rates[s.part], mean)
                 s.frames = None
             return
@@ -251,11 +251,11 @@ class StreamingOptimizer(torch.optim.Optimizer):
     def _plan(self) -> None:
         """At the first step: check that all processes train the same, and take the first one's order for all."""
         exchange = self.group.exchange
-        told = [len(self._streamed), zlib.crc32(self.config.text.encode()), zlib.crc32(self.optimizer.encode())]
-        exchange.agree(told, "the number of parameters, the config or the optimizer")
+        numbers = [len(self._streamed), zlib.crc32(self.config.text.encode()), zlib.crc32(self.optimizer.encode())]
+        exchange.agree(numbers, "the number of parameters, the config or the optimizer")
         exchange.agree([part.layout.hash >> 1 for part in self._parts], "names or shapes of parameters")
         number = {s: i for i, s in enumerate(self._streamed)}
-        order = exchange.gather_numbers([number[s] for s in self._came])[0]
+        order = exchange.gather_numbers([number[s] for s in self._arrived])[0]
         taken = _BUCKET
         for s in (self._streamed[i] for i in order):
             if taken >= _BUCKET:
@@ -280,8 +280,8 @@ class StreamingOptimizer(torch.optim.Optimizer):
                    + lib.frug_optimizer_state_size(part.optimizer.handle) for part in self._parts)
 
     def _refuse_midway(self, what: str) -> None:
-        if self._came:
-            raise RuntimeError(f"{what} between backward() and step(): gradients are under way")
+        if self._arrived:
+            raise RuntimeError(f"{what} between backward() and step(): gradients are in flight")
 
     def state_dict(self) -> Dict[str, Any]:
         """torch's form, with a group's states as byte tensors. Residuals are this process's own: each saves its own."""
@@ -293,7 +293,7 @@ class StreamingOptimizer(torch.optim.Optimizer):
         return state
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """Go on from this process's state_dict(), bit for bit: same groups, config and optimizer."""
+        """Restore this process's state_dict() and continue bit for bit: same groups, config and optimizer."""
         self._refuse_midway("load_state_dict()")
         if any(_STATE not in group for group in state_dict["param_groups"]):
             raise ValueError("the state is not one of StreamingOptimizer")

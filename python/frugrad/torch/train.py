@@ -7,7 +7,7 @@
 Options, the summary and the metrics are those of `frugrad train`, as far as they are here. One process plays all
 workers: their batches go through the model one after the other, each has a compressor of its own, and the mean of their
 frames moves the weights. Frames are made and added up on the GPU where its kernels take the method, and on the host
-otherwise, which is said. Without a GPU everything runs on the host, in float32. `frugrad compare --size full` starts
+otherwise, with a note. Without a GPU everything runs on the host, in float32. `frugrad compare --size full` starts
 this.
 """
 
@@ -172,7 +172,7 @@ def train(args) -> dict:
     optimizer = FlatOptimizer(text, flat, planner, args.steps)
     exchange = make_exchange(flat, planner, args.workers, args.steps, args.threads)
     log = Log(args.metrics, args.quiet)
-    log.say(f"training {args.model} ({flat.n} parameters) on {args.data}: {args.steps} steps of {args.workers} x"
+    log.print(f"training {args.model} ({flat.n} parameters) on {args.data}: {args.steps} steps of {args.workers} x"
             f" {args.batch}\nmethod {args.method}, optimizer {optimizer.text}, exchange {exchange.name}, device {device}\n"
             f"rate {args.rate:g}, schedule {args.schedule}, clip {'auto' if args.clip is None else args.clip}")
     plan = Plan(args.steps, args.workers, args.batch, args.rate, schedule, args.eval_every, args.eval_batches,

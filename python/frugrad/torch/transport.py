@@ -161,7 +161,7 @@ class Reducer(Owned):
     def sum(self, step: int, begin: int, count: int, values: int, scale: float) -> _lib.ReduceStats:
         """In place: values become scale * (rank 0's + rank 1's + ...) of what all ranks send. Returns its times.
 
-        After an error every later call raises the same one: all ranks have had it, and nobody is waiting.
+        After an error every later call raises the same one: all ranks have raised it, and none is waiting.
         """
         if self.error is not None:
             raise self.error

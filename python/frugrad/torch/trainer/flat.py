@@ -13,15 +13,15 @@ class Group(NamedTuple):
 
     begin: int
     end: int
-    compressed: bool  # otherwise its tensors travel whole
+    compressed: bool  # otherwise its tensors are sent whole
     decays: bool  # weight decay is for matrices
 
 
 class Flat:
     """``weights`` and ``grad`` of a model, whose parameters become views of them.
 
-    Compressed tensors come first, then those that travel whole (small ones and, unless the config says otherwise, those
-    of one dimension), so optimizers need no masks and keep only what each kind needs.
+    Compressed tensors come first, then those that are sent whole (small ones and, unless the config has vectors=sparse,
+    those of one dimension), so optimizers need no masks and keep only what each kind needs.
     """
 
     def __init__(self, model: torch.nn.Module, config: Config, device: torch.device):

@@ -116,12 +116,12 @@ class Run:
         self.clock = Clock(self.device.type == "cuda")
         self.clip = Clip(clip, flat, type(exchange) is Exchange)
         self.losses = torch.zeros(plan.steps, device=self.device)
-        self.told, self.looked = 0, 0
+        self.logged, self.looked = 0, 0
         self.densities: List[float] = []
         self.sent: List[int] = []
 
     def split(self, end: bool) -> str:
-        """What a look goes by: a run with hold_out or judge=valid never sees the test split."""
+        """The split of evaluations during a run: with hold_out or judge=valid never the test split."""
         if self.task.hold_out or self.plan.judge == "valid":
             return "valid"
         order = ("test", "valid", "train") if end else ("valid", "test", "train")
@@ -190,10 +190,10 @@ class Run:
         return score
 
     def _tell(self, done: int) -> None:
-        plan, losses = self.plan, self.losses[self.told:done].tolist()
-        samples, sent = plan.workers * plan.batch, sum(self.sent[:self.told])
+        plan, losses = self.plan, self.losses[self.logged:done].tolist()
+        samples, sent = plan.workers * plan.batch, sum(self.sent[:self.logged])
         per_epoch = self.task.per_epoch(samples)
-        for step, loss in enumerate(losses, self.told + 1):
+        for step, loss in enumerate(losses, self.logged + 1):
             seconds = self.clock.steps[step - 1] / 1e3
             sent += self.sent[step - 1]
             self.log.put("step", step, epoch=step / per_epoch, loss=loss,
@@ -205,8 +205,8 @@ class Run:
                 self.log.put("layers", step, names=self.flat.names,
                              density=shares(self.planner, step - 1, len(self.flat.names)))
         if losses:
-            self.log.say(f"step {done} of {plan.steps}  loss {losses[-1]:.4f}  {self.clock.median:.1f} ms a step")
-        self.told = done
+            self.log.print(f"step {done} of {plan.steps}  loss {losses[-1]:.4f}  {self.clock.median:.1f} ms a step")
+        self.logged = done
 
     def _layers_due(self, step: int) -> bool:
         return step in (1, self.plan.steps) or step % max(1, self.plan.steps // 16) == 0

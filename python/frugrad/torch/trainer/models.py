@@ -1,4 +1,4 @@
-"""Models by name: residual networks for small images, GPT-2, and a BERT that tells classes of sentences.
+"""Models by name: residual networks for small images, GPT-2, and a BERT that classifies sentences.
 
 A name may have options behind a colon, as ``gpt2-small:layers=2,width=64``. Modules and attributes are called what
 ``frugrad.torch.roles`` knows, so that attention heads are found.
@@ -73,7 +73,7 @@ def _resnet(depth: List[int], wide: int) -> Callable[..., nn.Module]:
 
 def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, seen: Optional[torch.Tensor], dropout: float,
            causal: bool) -> torch.Tensor:
-    """Attention; ``seen`` says which keys count, None: all, or with ``causal`` those up to the query."""
+    """Attention; ``seen``: the mask of keys; None: all, or with ``causal`` those up to the query."""
     if hasattr(F, "scaled_dot_product_attention"):
         return F.scaled_dot_product_attention(q, k, v, seen, dropout, causal)
     scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
@@ -166,7 +166,7 @@ class BertLayer(nn.Module):
 
 
 class Bert(nn.Module):
-    """BERT with a pooled first token and two classes; places of token 0 are padding."""
+    """BERT with a pooled first token and two classes; token 0 is padding."""
 
     def __init__(self, vocab: int, layers: int, width: int, heads: int, length: int, dropout: float):
         super().__init__()

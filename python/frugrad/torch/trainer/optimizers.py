@@ -1,6 +1,6 @@
 """Optimizers over flat buffers, by the library's formulas (docs/optimizers.md), on any device.
 
-The library itself reads the text, so options mean what they mean there, and tells the gain. Moments are float32 here,
+The library parses the text, so options mean the same as there, and gives the gain. Moments are float32 here,
 whatever ``state`` adam-merged was to have: shorter ones are formats of the library's own optimizer.
 """
 

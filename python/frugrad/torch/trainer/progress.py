@@ -1,4 +1,4 @@
-"""A run while it goes on: times of its parts, lines of metrics, and lines for people."""
+"""Progress of a run: times of its parts, lines of metrics, and lines on stderr."""
 
 import contextlib
 import json
@@ -17,7 +17,7 @@ PARTS = ("data", "forward", "backward", "blocked", "compress", "wait", "wire", "
 
 
 class Clock:
-    """Milliseconds of steps and of their parts. On a GPU by events, which nobody waits for before ``settle``."""
+    """Milliseconds of steps and of their parts. On a GPU by events; only ``settle`` waits for them."""
 
     def __init__(self, gpu: bool):
         self.gpu = gpu
@@ -96,9 +96,9 @@ class Log:
         self.put(split, step, loss=score.loss, accuracy=score.accuracy, perplexity=perplexity)
         self.flush()
         what = f"perplexity {perplexity:.2f}" if language else f"accuracy {100 * score.accuracy:.2f} %"
-        self.say(f"after step {step}: {what}, loss {score.loss:.4f} on the {split} split")
+        self.print(f"after step {step}: {what}, loss {score.loss:.4f} on the {split} split")
 
-    def say(self, line: str) -> None:
+    def print(self, line: str) -> None:
         if not self.quiet:
             print(line, file=sys.stderr, flush=True)
 

@@ -1,6 +1,6 @@
 """Tasks: data on the device, the batch of a worker at a step, a loss, and how good a model is on a split.
 
-A split is read when it is first asked for, so a run that is judged by held-out samples or by the validation split has
+A split is read on first use, so a run that is judged by held-out samples or by the validation split has
 never opened the test files. The samples of a step are the same for any number of workers, which share them.
 """
 
@@ -27,7 +27,7 @@ class Score(NamedTuple):
 
 
 class Task:
-    """What all tasks share. Subclasses say what is in a split (``_read``) and make batches of it (``_samples``)."""
+    """Base of all tasks. Subclasses read a split (``_read``) and make batches of it (``_samples``)."""
 
     rate, at_once, files = 0.0, 64, {}  # type: float, int, Dict[str, str]
 
@@ -92,9 +92,9 @@ class Task:
         sums = torch.zeros(3, dtype=torch.float64, device=self.device)
         model.eval()
         for x, y in self.batches(split, most):
-            said, y = model(x).float().flatten(0, -2), y.flatten()
-            sums[0] += F.cross_entropy(said, y, reduction="sum", ignore_index=-1)
-            sums[1] += (said.argmax(1) == y).sum()
+            logits, y = model(x).float().flatten(0, -2), y.flatten()
+            sums[0] += F.cross_entropy(logits, y, reduction="sum", ignore_index=-1)
+            sums[1] += (logits.argmax(1) == y).sum()
             sums[2] += (y >= 0).sum()
         model.train()
         loss, right, asked = sums.tolist()
@@ -121,7 +121,7 @@ class Task:
 
 
 class Images(Task):
-    """CIFAR-10, its binary files; training images are shifted by up to 4 pixels and turned over, unless told not to."""
+    """CIFAR-10, its binary files; training images are shifted by up to 4 pixels and flipped, unless --no-augment."""
 
     rate, at_once, vocab = 0.05, 1000, 0
     files = {"train": "data_batch_1.bin", "test": "test_batch.bin"}

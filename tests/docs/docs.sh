@@ -71,6 +71,13 @@ for name in set(re.findall(r"`(?:[\w/]+/)?(\w+\.(?:c|h|cu|cuh))`", read("docs", 
     if name not in files:
         wrong.append(f"architecture.md names {name}, which does not exist")
 
+# Public names in the pages are those of the headers; CHANGELOG.md may have names of the past. frug_gossip_* is a prefix.
+headers = "".join(read(path) for path in glob.glob(os.path.join(source, "include", "**", "*.h"), recursive=True))
+for page in ["README.md"] + [f"docs/{n}" for n in sorted(os.listdir(os.path.join(source, "docs"))) if n.endswith(".md")]:
+    for name in sorted(set(re.findall(r"\b(frug_\w+|FRUG_(?:ERR|SIGNAL)_\w+)", read(page)))):
+        if not re.search(rf"\b{name}" + ("" if name.endswith("_") else r"\b"), headers):
+            wrong.append(f"{page}: {name} is not in include/")
+
 figure = subprocess.run([sys.executable, "-B", os.path.join(source, "tools", "readme_figure.py"), "--check"], stderr=subprocess.PIPE, text=True)
 wrong += figure.stderr.splitlines()
 

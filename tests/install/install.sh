@@ -72,8 +72,8 @@ said=$(cd "$work" && env -u FRUGRAD_LIBRARY LD_LIBRARY_PATH="$libdir" PYTHONPATH
 
 # README's commands, literally, after an installation at the default prefix, in a mount namespace where nothing else is
 # in /usr/local and no cache knows of it.
-example=$(sed -n 's/.*`\(cc examples\/four_workers.c [^`]*\)`.*/\1/p' "$FRUGRAD_SOURCE/README.md")
-[ -n "$example" ] || fail "README has no line that compiles examples/four_workers.c"
+example=$(sed -n 's/.*`\(cc examples\/01_compress.c [^`]*\)`.*/\1/p' "$FRUGRAD_SOURCE/README.md")
+[ -n "$example" ] || fail "README has no line that compiles examples/01_compress.c"
 DESTDIR=$work/default cmake --install "$FRUGRAD_BUILD" --prefix /usr/local >"$work/log" || { cat "$work/log"; exit 1; }
 ln -s "$FRUGRAD_SOURCE/examples" "$work/examples"
 if unshare -rm mount --bind "$work/default/usr/local" /usr/local 2>/dev/null; then

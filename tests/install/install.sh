@@ -16,7 +16,7 @@ for file in bin/frugrad include/frugrad.h share/man/man1/frugrad.1; do
     [ -s "$prefix/$file" ] || fail "$file is missing"
 done
 "$prefix/bin/frugrad" --version | grep '^frugrad [0-9]' >/dev/null || fail "the installed program does not run"
-shared='frug_|frugi_(cut_step|held_share|fail|frame_write|section_write|crc32c|crc32c_shift|residual_add|norm_take|norm_drop)$'
+shared='frug_|frugi_(make_step_sections|retained_share|fail|frame_write|section_write|crc32c|crc32c_shift|residual_add|norm_measure|norm_clear)$'
 # The latter are for libfrugrad_cuda and its test alone.
 for library in "$libdir"/libfrugrad*.so; do
     if nm -D --defined-only "$library" | awk '{print $3}' | grep -v -E "^($shared)"; then
@@ -40,7 +40,7 @@ C
 cat >"$work/CMakeLists.txt" <<'CMAKE'
 cmake_minimum_required(VERSION 3.25)
 project(consumer C)
-find_package(frugrad 0.2 REQUIRED)
+find_package(frugrad 1.0 REQUIRED)
 add_executable(with_shared consumer.c)
 target_link_libraries(with_shared frugrad::frugrad)
 add_executable(with_static consumer.c)

@@ -31,6 +31,18 @@ def bits(page, preset):
     return number and number.group(1)
 
 
+def long_lines(text):
+    """Lines of prose that are not wrapped. The limit is 100 columns; up to 120 pass, so that a longer name in a
+    sentence is no failure. Code, tables, images, generated regions and single long words may be longer."""
+    fenced = generated = False
+    for number, line in enumerate(text.split("\n"), 1):
+        fenced ^= line.lstrip().startswith("```")
+        generated = (generated or line.startswith("<!-- results")) and not line.startswith("<!-- /")
+        breakable = re.sub(r"`[^`]*`", "", re.sub(r"^[ *-]+", "", line)).strip()
+        if len(line) > 120 and not (fenced or generated) and not re.match(r" *(\||!\[)|    |```", line) and " " in breakable:
+            yield number
+
+
 methods = read("docs", "methods.md")
 # A value in the string of a preset is a use, not an explanation.
 spans = set(re.findall(r"`([^`\n,]+)`", methods[: methods.index("## Presets")]))
@@ -65,6 +77,7 @@ for page in ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"] + [f
     for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
         if not os.path.exists(os.path.join(source, os.path.dirname(page), link)):
             wrong.append(f"{page}: nothing at {link}")
+    wrong += [f"{page}:{number}: wrap prose at 100 columns" for number in long_lines(text)]
 folders = [os.path.join(source, top) for top in ("lib", "include", "io", "trainer", "program", "lab", "tests", "examples")]
 files = {name for folder in folders for _, _, names in os.walk(folder) for name in names}
 for name in set(re.findall(r"`(?:[\w/]+/)?(\w+\.(?:c|h|cu|cuh))`", read("docs", "architecture.md"))):

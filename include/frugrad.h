@@ -2,7 +2,7 @@
  * frugrad.h - data-parallel training that sends a few percent of the gradient.
  *
  *   frugrad/core.h     config, layout, compressor, decoder
- *   frugrad/frame.h    check and describe a frame
+ *   frugrad/frames.h    check and describe a frame
  *   frugrad/reduce.h   groups of workers and the sum over all of them
  *   frugrad/optim.h    optimizers that turn the sum into updates of weights
  *
@@ -18,7 +18,7 @@
 #define FRUGRAD_H
 
 #include <frugrad/core.h>
-#include <frugrad/frame.h>
+#include <frugrad/frames.h>
 #include <frugrad/optim.h>
 #include <frugrad/reduce.h>
 

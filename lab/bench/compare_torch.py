@@ -32,11 +32,11 @@ import torch
 BLOCK = 256
 WHOLE = "frugrad whole"
 TOPK = ("torch.topk, unsorted", "torch.topk, sorted")
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
 class Options(ctypes.Structure):
-    """frug_options of frugrad.h."""
+    """frug_compressor_options of frugrad.h."""
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -44,6 +44,12 @@ class Options(ctypes.Structure):
         ("total_steps", ctypes.c_uint64),
         ("source", ctypes.c_uint32),
     ]
+
+
+class Range(ctypes.Structure):
+    """frug_range."""
+
+    _fields_ = [("begin", ctypes.c_uint64), ("count", ctypes.c_uint64)]
 
 
 class Library:
@@ -60,12 +66,13 @@ class Library:
             "frug_config_create": [ctypes.c_char_p, to_pointer],
             "frug_layout_flat": [u64, to_pointer],
             "frug_compressor_create": [pointer, pointer, ctypes.POINTER(Options), to_pointer],
-            "frug_compressor_bound": [pointer, u64, u64, to_size],
-            "frug_compress": [pointer, u64, u64, u64, pointer, pointer, size, to_size],
-            "frug_decompress_add": [pointer, to_pointer, to_size, size, ctypes.c_float, u64, u64, pointer],
+            "frug_compressor_bound": [pointer, Range, to_size],
+            "frug_compress": [pointer, u64, Range, pointer, pointer, size, to_size],
+            "frug_decode_add": [pointer, Range, to_pointer, to_size, size, ctypes.c_double, pointer],
         }
         for name, arguments in declare.items():
             getattr(self.lib, name).argtypes = arguments
+        self.lib.frug_compressor_decoder.argtypes, self.lib.frug_compressor_decoder.restype = [pointer], pointer
         self.lib.frug_last_error.restype = ctypes.c_char_p
         self.lib.frug_version.restype = ctypes.c_char_p
         self.lib.frug_isa.restype = ctypes.c_char_p
@@ -84,13 +91,16 @@ class Frugrad:
         library.call("frug_config_create", config.encode(), parsed)
         library.call("frug_layout_flat", n, layout)
         library.call("frug_compressor_create", parsed, layout, options, self.compressor)
-        library.call("frug_compressor_bound", self.compressor, 0, n, capacity)
+        library.call("frug_compressor_bound", self.compressor, Range(0, n), capacity)
         self.frame = np.zeros(capacity.value, np.uint8)
 
     def __call__(self, grad):
-        self.library.call("frug_compress", self.compressor, self.step, 0, self.n, grad.data_ptr(),
+        self.library.call("frug_compress", self.compressor, self.step, Range(0, self.n), grad.data_ptr(),
                           self.frame.ctypes.data, self.frame.size, self.length)
         self.step += 1
+
+    def decoder(self):
+        return self.library.lib.frug_compressor_decoder(self.compressor)
 
 
 class TorchBlocks:
@@ -146,8 +156,8 @@ def check_same(frugrad, blocks):
     """After the same gradients the residuals must have the same norm: both sent the K largest."""
     state = ctypes.c_void_p
     residual = np.zeros(frugrad.n, np.float32)
-    frugrad.library.lib.frug_compressor_residual.argtypes = [state, ctypes.c_uint64, ctypes.c_uint64, state]
-    frugrad.library.call("frug_compressor_residual", frugrad.compressor, 0, frugrad.n, residual.ctypes.data)
+    frugrad.library.lib.frug_compressor_get_residual.argtypes = [state, Range, state]
+    frugrad.library.call("frug_compressor_get_residual", frugrad.compressor, Range(0, frugrad.n), residual.ctypes.data)
     ours, theirs = float(np.square(residual, dtype=np.float64).sum()), float(blocks.residual.double().square().sum())
     if abs(ours - theirs) > 1e-2 * theirs:
         sys.exit(f"compare_torch: the residuals differ: energy {ours} against {theirs} in PyTorch")
@@ -159,7 +169,7 @@ def check_whole(frugrad, topk, grad):
     ours, theirs = torch.zeros(frugrad.n), torch.zeros(frugrad.n)
     frames = (ctypes.c_void_p * 1)(frugrad.frame.ctypes.data)
     lens = (ctypes.c_size_t * 1)(frugrad.length.value)
-    frugrad.library.call("frug_decompress_add", frugrad.compressor, frames, lens, 1, 1.0, 0, frugrad.n, ours.data_ptr())
+    frugrad.library.call("frug_decode_add", frugrad.decoder(), Range(0, frugrad.n), frames, lens, 1, 1.0, ours.data_ptr())
     places, values = topk(grad)
     theirs[places] = values
     if not torch.equal(ours.abs().sort().values, theirs.abs().sort().values):

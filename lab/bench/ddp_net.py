@@ -31,7 +31,7 @@ import torch.nn.functional as F
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "python"))
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "python"))
 
 CONFIGS = {"frugrad-94": "frugrad", "frugrad-94-f32": "frugrad,residual=f32", "frugrad-94-int8": "frugrad,value=int8",
            "frugrad-99": "frugrad,schedule=constant:0.99",

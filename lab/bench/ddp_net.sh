@@ -6,7 +6,7 @@
 # Needs root: see tests/net/netns.sh, which creates the links and always removes them. FRUGRAD_LIBRARY says
 # which library is used.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 
 world=4 rate=1gbit python=${FRUGRAD_PYTHON:-python3} options=()
 while [ $# -gt 0 ]; do

@@ -13,7 +13,7 @@
 # All exchange during backward. Needs root: see tests/net/netns.sh. On a machine with fewer cores than workers the
 # workers share them, so compression costs more than on a cluster.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 
 output='' build=build/release workers=4 rates='1gbit 100mbit' rounds=3 batch=1
 model='gpt2:layers=8,width=512,heads=8,length=64,dropout=0'

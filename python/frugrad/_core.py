@@ -10,7 +10,7 @@ from ctypes import byref, c_size_t, c_uint64, c_void_p
 from typing import Iterable, NamedTuple, Optional, Sequence, Tuple
 
 from . import _lib
-from ._lib import Owned, lib
+from ._lib import Owned, Range, lib
 
 
 class Tensor(NamedTuple):
@@ -97,11 +97,10 @@ class Config(Owned):
 
     def option(self, name: str) -> str:
         """The value of one option."""
-        for part in self.text.split(","):
-            key, _, value = part.partition("=")
-            if key == name:
-                return value
-        raise KeyError(name)
+        value = lib.frug_config_get(self.handle, name.encode())
+        if value is None:
+            raise KeyError(name)
+        return value.decode()
 
 
 class Layout(Owned):
@@ -172,34 +171,34 @@ class Compressor(Owned):
     def bound(self, begin: int, count: int) -> int:
         """The most bytes a range can take, at any step."""
         size = c_size_t()
-        lib.frug_compressor_bound(self.handle, begin, count, byref(size))
+        lib.frug_compressor_bound(self.handle, Range(begin, count), byref(size))
         return size.value
 
     def compress(self, step: int, begin: int, count: int, grad: int, dst: int, room: int) -> int:
         """Write one frame and return its length."""
         length = c_size_t()
-        lib.frug_compress(self.handle, step, begin, count, grad, dst, room, byref(length))
+        lib.frug_compress(self.handle, step, Range(begin, count), grad, dst, room, byref(length))
         return length.value
 
     def decompress_add(self, frames: Sequence[int], lengths: Sequence[int], scale: float, begin: int, count: int,
                        dst: int) -> None:
         """dst += scale * (sum of the frames)."""
         n = len(frames)
-        lib.frug_decompress_add(self.handle, (c_void_p * n)(*frames), (c_size_t * n)(*lengths), n, scale, begin, count,
-                                dst)
+        lib.frug_decode_add(lib.frug_compressor_decoder(self.handle), Range(begin, count), (c_void_p * n)(*frames),
+                            (c_size_t * n)(*lengths), n, scale, dst)
 
     def apply(self, frames: Sequence[int], lengths: Sequence[int], rate: float, decay: float, begin: int, count: int,
               weights: int) -> None:
         """weights = weights * (1 - decay) - rate * (sum of the frames)."""
         n = len(frames)
-        lib.frug_apply(self.handle, (c_void_p * n)(*frames), (c_size_t * n)(*lengths), n, rate, decay, begin, count,
-                       weights)
+        lib.frug_decode_apply(lib.frug_compressor_decoder(self.handle), Range(begin, count), (c_void_p * n)(*frames),
+                              (c_size_t * n)(*lengths), n, rate, decay, weights)
 
     def residual(self, begin: int, count: int, dst: int) -> None:
-        lib.frug_compressor_residual(self.handle, begin, count, dst)
+        lib.frug_compressor_get_residual(self.handle, Range(begin, count), dst)
 
     def put_residual(self, begin: int, count: int, src: int) -> None:
-        lib.frug_compressor_put_residual(self.handle, begin, count, src)
+        lib.frug_compressor_set_residual(self.handle, Range(begin, count), src)
 
     def plan(self, step: int, tensor: int) -> dict:
         """What a step would send of one tensor."""
@@ -236,24 +235,24 @@ class Optimizer(Owned):
     @property
     def states(self) -> int:
         """How many numbers are kept about gradients."""
-        return lib.frug_optimizer_states(self.handle)
+        return lib.frug_optimizer_state_count(self.handle)
 
     @property
     def gain(self) -> float:
         return lib.frug_optimizer_gain(self.handle)
 
     def step(self, step: int, begin: int, count: int, grad: int, rate: float, weights: int) -> None:
-        lib.frug_optimizer_step(self.handle, step, begin, count, grad, rate, weights)
+        lib.frug_optimizer_step(self.handle, step, Range(begin, count), grad, rate, weights)
 
     def wants(self, step: int, begin: int, count: int) -> int:
         """How many floats a worker sends of a range."""
-        return lib.frug_optimizer_wants(self.handle, step, begin, count)
+        return lib.frug_optimizer_measure_count(self.handle, step, Range(begin, count))
 
     def measure(self, step: int, begin: int, count: int, grad: int, measured: int) -> None:
-        lib.frug_optimizer_measure(self.handle, step, begin, count, grad, measured)
+        lib.frug_optimizer_measure(self.handle, step, Range(begin, count), grad, measured)
 
     def step_measured(self, step: int, begin: int, count: int, measured: int, rate: float, weights: int) -> None:
-        lib.frug_optimizer_step_measured(self.handle, step, begin, count, measured, rate, weights)
+        lib.frug_optimizer_step_measured(self.handle, step, Range(begin, count), measured, rate, weights)
 
     def times(self) -> dict:
         times = _lib.OptimizerTimes()

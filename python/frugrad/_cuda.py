@@ -7,26 +7,23 @@ the device (tests/cuda/emulator) takes addresses of the host, and 0 for every st
 
 import ctypes
 import os
-from ctypes import POINTER, byref, c_float, c_int, c_size_t, c_uint64, c_void_p
+from ctypes import POINTER, byref, c_double, c_int, c_size_t, c_uint64, c_void_p
 from typing import Optional, Sequence
 
 from . import _lib
 from ._core import Compressor, Config, Layout
-from ._lib import Owned
+from ._lib import Owned, Range
 
 _FUNCTIONS = {
     "frug_cuda_create": [c_void_p, c_void_p, POINTER(_lib.Options), POINTER(c_void_p)],
-    "frug_cuda_bound": [c_void_p, c_uint64, c_uint64, POINTER(c_size_t)],
-    "frug_cuda_compress": [c_void_p, c_uint64, c_uint64, c_uint64, c_void_p, c_void_p, c_size_t, POINTER(c_size_t),
-                           c_void_p],
-    "frug_cuda_decompress_add": [c_void_p, c_uint64, POINTER(c_void_p), c_size_t, c_float, c_uint64, c_uint64, c_void_p,
-                                 c_void_p],
-    "frug_cuda_verdict": [c_void_p, c_void_p],
+    "frug_cuda_bound": [c_void_p, Range, POINTER(c_size_t)],
+    "frug_cuda_compress": [c_void_p, c_uint64, Range, c_void_p, c_void_p, c_size_t, POINTER(c_size_t), c_void_p],
+    "frug_cuda_decode_add": [c_void_p, c_uint64, Range, POINTER(c_void_p), c_size_t, c_double, c_void_p, c_void_p],
+    "frug_cuda_residual_add": [c_void_p, c_uint64, Range, c_void_p, c_void_p],
+    "frug_cuda_check": [c_void_p, c_void_p],
     "frug_cuda_to_host": [c_void_p, c_void_p],
     "frug_cuda_from_host": [c_void_p, c_void_p],
 }
-
-_LATER = {"frug_cuda_keep": [c_void_p, c_uint64, c_uint64, c_uint64, c_void_p, c_void_p]}  # not in every 0.2
 
 MOST_FRAMES = 64  # that can be added up at once
 
@@ -48,8 +45,7 @@ def library() -> ctypes.CDLL:
             raise ImportError(f"libfrugrad_cuda is not there: {error}") from None
         loaded.frug_cuda_destroy.argtypes = [c_void_p]
         loaded.frug_cuda_destroy.restype = None
-        later = {name: arguments for name, arguments in _LATER.items() if hasattr(loaded, name)}
-        for name, arguments in {**_FUNCTIONS, **later}.items():
+        for name, arguments in _FUNCTIONS.items():
             function = getattr(loaded, name)
             function.argtypes, function.restype, function.errcheck = arguments, c_int, _lib._check
         _loaded = loaded
@@ -64,11 +60,6 @@ def emulated() -> bool:
         return hasattr(library(), "frug_cuda_emulated")
     except ImportError:
         return False
-
-
-def can_keep() -> bool:
-    """Whether CudaCompressor.keep() is there."""
-    return hasattr(library(), "frug_cuda_keep")
 
 
 class CudaCompressor(Owned):
@@ -86,14 +77,14 @@ class CudaCompressor(Owned):
 
     def bound(self, begin: int, count: int) -> int:
         size = c_size_t()
-        self.lib.frug_cuda_bound(self.handle, begin, count, byref(size))
+        self.lib.frug_cuda_bound(self.handle, Range(begin, count), byref(size))
         return size.value
 
     def length(self, step: int, begin: int, count: int) -> int:
         """How long a frame of a range is at a step."""
         length = c_size_t()
         try:
-            self.lib.frug_cuda_compress(self.handle, step, begin, count, 16, 16, 0, byref(length), 0)
+            self.lib.frug_cuda_compress(self.handle, step, Range(begin, count), 16, 16, 0, byref(length), 0)
         except _lib.FrugradError:
             if not length.value:  # another reason than that there is no room
                 raise
@@ -102,23 +93,23 @@ class CudaCompressor(Owned):
     def compress(self, step: int, begin: int, count: int, grad: int, dst: int, room: int, stream: int = 0) -> int:
         """Put one frame onto the stream; its length is known at once."""
         length = c_size_t()
-        self.lib.frug_cuda_compress(self.handle, step, begin, count, grad, dst, room, byref(length), stream)
+        self.lib.frug_cuda_compress(self.handle, step, Range(begin, count), grad, dst, room, byref(length), stream)
         return length.value
 
     def decompress_add(self, step: int, frames: Sequence[int], scale: float, begin: int, count: int, dst: int,
                        stream: int = 0) -> None:
         """dst += scale * (sum of the frames)."""
         n = len(frames)
-        self.lib.frug_cuda_decompress_add(self.handle, step, (c_void_p * n)(*frames), n, scale, begin, count, dst,
-                                          stream)
+        self.lib.frug_cuda_decode_add(self.handle, step, Range(begin, count), (c_void_p * n)(*frames), n, scale, dst,
+                                      stream)
 
     def keep(self, step: int, begin: int, count: int, values: int, stream: int = 0) -> None:
         """Add values to the residual of a range."""
-        self.lib.frug_cuda_keep(self.handle, step, begin, count, values, stream)
+        self.lib.frug_cuda_residual_add(self.handle, step, Range(begin, count), values, stream)
 
     def verdict(self, stream: int = 0) -> None:
         """Wait for the stream; raise if a frame was not what it had to be."""
-        self.lib.frug_cuda_verdict(self.handle, stream)
+        self.lib.frug_cuda_check(self.handle, stream)
 
     def to_host(self, compressor: Compressor) -> None:
         self.lib.frug_cuda_to_host(self.handle, compressor.handle)

@@ -11,7 +11,7 @@ from ctypes import (CDLL, CFUNCTYPE, POINTER, Structure, byref, c_char_p, c_doub
 from pathlib import Path
 from typing import List
 
-VERSION = "0.2"  # major.minor of the library this package goes with
+VERSION = "1.0"  # major.minor of the library this package goes with
 
 MAX_DIMS = 8
 APPEND = 2**64 - 1
@@ -57,6 +57,12 @@ class Sized(Structure):
 
     def as_dict(self) -> dict:
         return {name: getattr(self, name) for name, *_ in self._fields_ if name != "struct_size"}
+
+
+class Range(Structure):
+    """Elements begin .. begin + count - 1 of the flat buffer."""
+
+    _fields_ = [("begin", c_uint64), ("count", c_uint64)]
 
 
 class Tensor(Sized):
@@ -157,6 +163,7 @@ _FUNCTIONS = {
     "frug_config_create_for": ([c_char_p, c_char_p, _OUT], "status"),
     "frug_config_destroy": ([_OBJECT], None),
     "frug_config_text": ([_OBJECT], c_char_p),
+    "frug_config_get": ([_OBJECT, c_char_p], c_char_p),
     "frug_layout_create": ([_OUT], "status"),
     "frug_layout_destroy": ([_OBJECT], None),
     "frug_layout_add": ([_OBJECT, POINTER(Tensor)], "status"),
@@ -166,32 +173,32 @@ _FUNCTIONS = {
     "frug_layout_hash": ([_OBJECT], c_uint64),
     "frug_compressor_create": ([_OBJECT, _OBJECT, POINTER(Options), _OUT], "status"),
     "frug_compressor_destroy": ([_OBJECT], None),
-    "frug_compressor_bound": ([_OBJECT, c_uint64, c_uint64, POINTER(c_size_t)], "status"),
-    "frug_compress": ([_OBJECT, c_uint64, c_uint64, c_uint64, _ADDRESS, _ADDRESS, c_size_t, POINTER(c_size_t)],
+    "frug_compressor_bound": ([_OBJECT, Range, POINTER(c_size_t)], "status"),
+    "frug_compress": ([_OBJECT, c_uint64, Range, _ADDRESS, _ADDRESS, c_size_t, POINTER(c_size_t)],
                       "status"),
-    "frug_decompress_add": ([_OBJECT, POINTER(c_void_p), POINTER(c_size_t), c_size_t, c_float, c_uint64, c_uint64,
-                             _ADDRESS], "status"),
-    "frug_apply": ([_OBJECT, POINTER(c_void_p), POINTER(c_size_t), c_size_t, c_float, c_float, c_uint64, c_uint64,
-                    _ADDRESS], "status"),
-    "frug_compressor_tell": ([_OBJECT, c_int, c_size_t, POINTER(c_double), c_size_t], "status"),
+    "frug_decode_add": ([_OBJECT, Range, POINTER(c_void_p), POINTER(c_size_t), c_size_t, c_double, _ADDRESS], "status"),
+    "frug_compressor_decoder": ([_OBJECT], _OBJECT),
+    "frug_decode_apply": ([_OBJECT, Range, POINTER(c_void_p), POINTER(c_size_t), c_size_t, c_double, c_double,
+                           _ADDRESS], "status"),
+    "frug_compressor_set_signal": ([_OBJECT, c_int, c_size_t, POINTER(c_double), c_size_t], "status"),
     "frug_compressor_plan": ([_OBJECT, c_uint64, c_size_t, POINTER(Plan)], "status"),
     "frug_compressor_state_size": ([_OBJECT], c_size_t),
     "frug_compressor_save": ([_OBJECT, _ADDRESS, c_size_t, POINTER(c_size_t)], "status"),
     "frug_compressor_restore": ([_OBJECT, _ADDRESS, c_size_t], "status"),
-    "frug_compressor_put_residual": ([_OBJECT, c_uint64, c_uint64, _ADDRESS], "status"),
-    "frug_compressor_residual": ([_OBJECT, c_uint64, c_uint64, _ADDRESS], "status"),
+    "frug_compressor_set_residual": ([_OBJECT, Range, _ADDRESS], "status"),
+    "frug_compressor_get_residual": ([_OBJECT, Range, _ADDRESS], "status"),
     "frug_compressor_stats": ([_OBJECT, POINTER(Stats)], "status"),
     "frug_optimizer_at": ([c_size_t], POINTER(OptimizerKind)),
     "frug_optimizer_create": ([c_char_p, _OBJECT, _OBJECT, _OUT], "status"),
     "frug_optimizer_destroy": ([_OBJECT], None),
     "frug_optimizer_text": ([_OBJECT], c_char_p),
-    "frug_optimizer_step": ([_OBJECT, c_uint64, c_uint64, c_uint64, _ADDRESS, c_double, _ADDRESS], "status"),
-    "frug_optimizer_wants": ([_OBJECT, c_uint64, c_uint64, c_uint64], c_uint64),
-    "frug_optimizer_measure": ([_OBJECT, c_uint64, c_uint64, c_uint64, _ADDRESS, _ADDRESS], "status"),
-    "frug_optimizer_step_measured": ([_OBJECT, c_uint64, c_uint64, c_uint64, _ADDRESS, c_double, _ADDRESS], "status"),
+    "frug_optimizer_step": ([_OBJECT, c_uint64, Range, _ADDRESS, c_double, _ADDRESS], "status"),
+    "frug_optimizer_measure_count": ([_OBJECT, c_uint64, Range], c_uint64),
+    "frug_optimizer_measure": ([_OBJECT, c_uint64, Range, _ADDRESS, _ADDRESS], "status"),
+    "frug_optimizer_step_measured": ([_OBJECT, c_uint64, Range, _ADDRESS, c_double, _ADDRESS], "status"),
     "frug_optimizer_gain": ([_OBJECT], c_double),
-    "frug_optimizer_cuts": ([_OBJECT, c_size_t], c_int),
-    "frug_optimizer_states": ([_OBJECT], c_uint64),
+    "frug_optimizer_can_split": ([_OBJECT, c_size_t], c_int),
+    "frug_optimizer_state_count": ([_OBJECT], c_uint64),
     "frug_optimizer_time": ([_OBJECT, POINTER(OptimizerTimes)], "status"),
     "frug_optimizer_state_size": ([_OBJECT], c_size_t),
     "frug_optimizer_save": ([_OBJECT, _ADDRESS, c_size_t, POINTER(c_size_t)], "status"),
@@ -201,8 +208,8 @@ _FUNCTIONS = {
     "frug_transport_fail": ([c_int, c_char_p], c_int),
     "frug_reducer_create": ([_OBJECT, _OBJECT, POINTER(Options), _OBJECT, _OUT], "status"),
     "frug_reducer_destroy": ([_OBJECT], None),
-    "frug_reduce_sum": ([_OBJECT, c_uint64, c_uint64, c_uint64, _ADDRESS, c_float], "status"),
-    "frug_reducer_fail": ([_OBJECT, c_uint64, c_uint64, c_uint64, c_char_p], c_int),
+    "frug_reducer_sum": ([_OBJECT, c_uint64, Range, _ADDRESS, c_double], "status"),
+    "frug_reducer_fail": ([_OBJECT, c_uint64, Range, c_char_p], c_int),
     "frug_reducer_compressor": ([_OBJECT], _OBJECT),
     "frug_reducer_algorithm": ([_OBJECT], c_char_p),
     "frug_reducer_bucket": ([_OBJECT, c_size_t, POINTER(BucketStats)], "status"),

@@ -148,7 +148,7 @@ class Package(unittest.TestCase):
         self.assertEqual(frugrad.presets()[0].name, "frugrad")
 
     def test_versions_agree_with_the_header(self):
-        lines = (support.SOURCE / "include" / "frugrad.h").read_text().splitlines()
+        lines = (support.SOURCE / "include" / "frugrad" / "core.h").read_text().splitlines()
         numbers = [line.split()[2] for line in lines if line.startswith("#define FRUG_VERSION_")]
         self.assertEqual(frugrad.__version__, ".".join(numbers))
 

@@ -417,9 +417,6 @@ class DDPState:
                 raise ConfigError("frames of this config differ in length")
             if self._exchange.size > _cuda.MOST_FRAMES:
                 raise ConfigError(f"there are more than {_cuda.MOST_FRAMES} ranks")
-            keeps = second_config(self.config) is not None and self.config.option("feedback") != "none"
-            if keeps and not _cuda.can_keep():
-                raise ConfigError("libfrugrad_cuda has no frug_cuda_keep: it is older than this package")
             return DeviceEngine(Place(device), self.config, tensors, self.total_steps, self.threads,
                                 self._exchange.rank)
         except (ConfigError, ImportError) as error:

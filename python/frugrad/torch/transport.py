@@ -165,7 +165,7 @@ class Reducer(Owned):
         """
         if self.error is not None:
             raise self.error
-        self._guarded(lib.frug_reduce_sum, self.handle, step, begin, count, values, scale)
+        self._guarded(lib.frug_reducer_sum, self.handle, step, _lib.Range(begin, count), values, scale)
         lib.frug_reducer_bucket(self.handle, 0, byref(self._last))
         return self._last.stats
 
@@ -173,4 +173,4 @@ class Reducer(Owned):
         """Take part in an exchange with nothing but an error, so that the others raise instead of waiting."""
         if self.error is None:
             self.error = error
-            lib.frug_reduce_fail(self.handle, step, begin, count, f"{type(error).__name__}: {error}".encode())
+            lib.frug_reducer_fail(self.handle, step, _lib.Range(begin, count), f"{type(error).__name__}: {error}".encode())

@@ -1,10 +1,10 @@
 /*
- * frame.h - check a frame and describe what it holds. docs/wire-format.md defines the bytes.
+ * frames.h - check a frame and describe what it holds. docs/wire-format.md defines the bytes.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef FRUGRAD_FRAME_H
-#define FRUGRAD_FRAME_H
+#ifndef FRUGRAD_FRAMES_H
+#define FRUGRAD_FRAMES_H
 
 #include <frugrad/core.h>
 

@@ -103,6 +103,18 @@ eval "\"\$FRUGRAD\" $again" >again.txt 2>again.err || fail "'$again' fails: $(ca
 grep -q 'resuming after step' again.err || fail "it does not say that it goes on: $(cat again.err)"
 same_end stopped
 
+# -- Ctrl-C during an evaluation: it ends after a batch, not after all of them
+env --default-signal=INT "$FRUGRAD" train --model lenet --samples 2000000 --steps 1 --batch 16 --save evaluated >evaluated.txt 2>evaluated.err &
+child=$!
+until grep -q '^step 1 of 1' evaluated.err || ! kill -0 $child 2>/dev/null; do sleep 0.01; done
+kill -INT $child || fail "the evaluation of 250000 images has ended already"
+code=0
+wait $child || code=$?
+[ $code = 130 ] || fail "Ctrl-C during an evaluation: exit status $code, not 130: $(cat evaluated.err)"
+grep -q 'interrupted after step 1 of 1; to resume:$' evaluated.err || fail "Ctrl-C during an evaluation: $(cat evaluated.err)"
+ls evaluated/step-000000001.safetensors >/dev/null || fail "Ctrl-C during an evaluation: no checkpoint"
+if grep -q accuracy evaluated.txt; then fail "an evaluation that was stopped gives an accuracy: $(cat evaluated.txt)"; fi
+
 # -- kill -9, at any moment: the newest complete checkpoint is there, or none yet
 begin killed
 until ls killed/step-*.safetensors >/dev/null 2>&1 || ! kill -0 $child 2>/dev/null; do sleep 0.01; done

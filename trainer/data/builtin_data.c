@@ -17,11 +17,13 @@
 #include "trainer/data/data_source.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <string.h>
 
 enum { PAD, CLS, SEP, MASK, WORDS }; /* ids of the special tokens, and of the first word */
 enum {
     SAMPLES = 4096,
+    SHORT_LENGTH = 256, /* tokens */
     TOPICS = 4,
     CHAIN_WORDS = 256, /* maximum of different tokens, because a larger chain would need long texts to be learned */
     SENTENCE_WORDS = 1024,
@@ -187,12 +189,18 @@ static int set_tokens(const fgt_data_options *options, fgt_data_info *info) {
     return FGIO_EXIT_OK;
 }
 
+/* Long sequences get fewer samples, so that an evaluation takes as many tokens as with SHORT_LENGTH. */
+static uint64_t default_samples(const fgt_data_options *options) {
+    bool long_text = options->task != FGT_TASK_IMAGES && options->length > SHORT_LENGTH;
+    return long_text ? SAMPLES * SHORT_LENGTH / options->length : SAMPLES;
+}
+
 int fgt_builtin_open(const fgt_data_options *options, fgt_data *data) {
     static const fgt_source sources[] = {[FGT_TASK_IMAGES] = {.sample = image_sample, .close = close_builtin},
                                          [FGT_TASK_LANGUAGE] = {.sample = language_sample, .close = close_builtin},
                                          [FGT_TASK_SENTENCES] = {.sample = sentence_sample, .close = close_builtin},
                                          [FGT_TASK_MASKED] = {.sample = masked_sample, .close = close_builtin}};
-    uint64_t samples = options->samples == 0 ? SAMPLES : options->samples;
+    uint64_t samples = options->samples == 0 ? default_samples(options) : options->samples;
     data->source = &sources[options->task];
     data->auto_augment = FGT_AUGMENT_CROP | FGT_AUGMENT_MIRROR; /* stripes lean either way */
     data->info.count[FGT_TRAIN] = samples;

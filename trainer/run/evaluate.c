@@ -90,10 +90,11 @@ void fgt_score_add(fgt_score *sum, const fgt_score *s) {
 /** Score of one worker. */
 typedef struct worker_score {
     fgt_score score;
-    int status; /* a batch that could not be read is an error on all workers */
+    int status;   /* a batch that could not be read is an error on all workers */
+    bool stopped; /* by a signal, before all batches were scored */
 } worker_score;
 
-static int score_batches(fgt_worker *w, fgt_split split, fgt_score *sum) {
+static int score_batches(fgt_worker *w, fgt_split split, worker_score *to) {
     int status = FGIO_EXIT_OK;
     uint64_t count = fgt_data_get_info(w->run->data)->count[split], most = w->run->job->eval_batches;
     uint32_t n = w->run->batch;
@@ -102,7 +103,7 @@ static int score_batches(fgt_worker *w, fgt_split split, fgt_score *sum) {
         batches = most * every;
     fgio_progress *meter =
         w->rank == 0 ? fgio_progress_begin(batches, "evaluating on the %s split", fgt_split_names[split]) : NULL;
-    for (uint64_t i = (uint64_t)w->rank; i < batches && status == FGIO_EXIT_OK; i += every) {
+    for (uint64_t i = (uint64_t)w->rank; i < batches && status == FGIO_EXIT_OK && !to->stopped; i += every) {
         fgio_progress_update(meter, i);
         uint32_t samples = count - i * n < n ? (uint32_t)(count - i * n) : n;
         status = fgt_data_batch(w->run->data, split, 0, i * n, samples, &w->batch);
@@ -110,8 +111,9 @@ static int score_batches(fgt_worker *w, fgt_split split, fgt_score *sum) {
             uint32_t some = samples - at < w->graph->batch_max ? samples - at : w->graph->batch_max;
             fgt_batch part = fgt_batch_part(fgt_data_get_info(w->run->data), &w->batch, at, some);
             fgt_graph_forward(w->graph, &part, false);
-            fgt_score_add(sum, &w->graph->score);
+            fgt_score_add(&to->score, &w->graph->score);
         }
+        to->stopped = fgt_worker_interrupt_requested() && i + every < batches;
     }
     fgio_progress_end(meter);
     return status;
@@ -160,12 +162,13 @@ int fgt_worker_evaluate(fgt_worker *w, fgt_split split, fgt_eval_result *quality
     fgt_worker_save_buffers(w);
     frug_status status = !all ? FRUG_ERR_MEMORY : w->gossip ? use_mean_weights(w, &own) : broadcast_buffers(w);
     if (status == FRUG_OK) {
-        mine.status = score_batches(w, split, &mine.score);
+        mine.status = score_batches(w, split, &mine);
         status = frug_comm_allgather(w->comm, &mine, sizeof mine, all);
     }
     for (int i = 0; status == FRUG_OK && i < w->size; i++) {
         fgt_score_add(&sum, &all[i].score);
         failed |= all[i].status != FGIO_EXIT_OK;
+        w->interrupted |= all[i].stopped;
     }
     fgt_worker_restore_buffers(w);
     if (own)

@@ -26,6 +26,10 @@ void fgt_job_interrupt(void) {
     atomic_store(&interrupt_requested, 1);
 }
 
+bool fgt_worker_interrupt_requested(void) {
+    return atomic_load(&interrupt_requested) != 0;
+}
+
 void fgt_worker_clear_interrupt(void) {
     atomic_store(&interrupt_requested, 0);
 }
@@ -227,6 +231,8 @@ static int evaluate_and_report(fgt_worker *w, bool at_end, fgt_eval_result *to) 
     const fgt_job_callbacks *callbacks = w->run->callbacks;
     fgt_eval_result quality;
     int status = fgt_worker_evaluate(w, fgt_worker_eval_split(w, at_end), &quality);
+    if (status == FGIO_EXIT_OK && w->interrupted)
+        return FGIO_EXIT_OK; /* what was scored is not the whole split */
     if (status == FGIO_EXIT_OK && w->rank == 0) {
         *to = quality;
         if (callbacks && callbacks->quality)

@@ -94,6 +94,9 @@ int fgt_worker_check_weights(fgt_worker *w);
 /** Runs the remaining steps. Collective. */
 int fgt_worker_train(fgt_worker *w);
 
+/** Whether fgt_job_interrupt() was called since the last clear. */
+bool fgt_worker_interrupt_requested(void);
+
 /** Clears the request of fgt_job_interrupt(), which is not meant for the next job. */
 void fgt_worker_clear_interrupt(void);
 
@@ -103,8 +106,8 @@ uint64_t fgt_worker_trainable(const fgt_worker *w);
 /** Replaces weights and running statistics by their mean over all workers. Collective. */
 frug_status fgt_worker_average(fgt_worker *w);
 
-/** Evaluates the model on a split; every worker gets the result. With gossip the mean of all workers is evaluated.
- * Collective. */
+/** Evaluates the model on a split; every worker gets the result. With gossip the mean of all workers is evaluated. A
+ * signal stops it: then w->interrupted is set, and the result is that of some batches only. Collective. */
 int fgt_worker_evaluate(fgt_worker *w, fgt_split split, fgt_eval_result *quality);
 
 /** Adds the score of a batch. */

@@ -396,7 +396,7 @@ static void write_headers(const frugi_compress_call *call, const frugi_frame_siz
 /* Elements of the range without gaps. Sections do not give this: a tensor may have none or several. */
 static uint64_t count_elements(const frugi_compress_call *call) {
     uint64_t elements = 0;
-    frugi_range_iter it = frugi_range_start(call->c, call->begin, call->begin + call->count);
+    frugi_range_iter it = frugi_range_start(&call->c->partition, call->begin, call->begin + call->count);
     while (frugi_range_next(&it))
         elements += it.to - it.from;
     return elements;

@@ -9,58 +9,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-#ifdef _OPENMP
-#include <omp.h>
-#endif
-
-#define ELEMENTS_PER_THREAD 65536u /* with fewer, starting a thread costs more than it saves */
-#define MAX_THREADS         1024
-
-static int thread_count(int wanted) {
-#ifdef _OPENMP
-    int threads = wanted > 0 ? wanted : omp_get_max_threads();
-    return threads > MAX_THREADS ? MAX_THREADS : threads;
-#else
-    (void)wanted;
-    return 1;
-#endif
-}
-
-int frugi_threads_for(const frug_compressor *c, uint64_t elements) {
-    uint64_t worth = elements / ELEMENTS_PER_THREAD + 1;
-    return worth < (uint64_t)c->threads ? (int)worth : c->threads;
-}
-
-/* One view per tensor that has elements, in the order of the flat buffer. */
-static frug_status make_views(frug_compressor *c) {
-    c->view = frugi_calloc(c->layout->count + 1, sizeof *c->view);
-    FRUG_FAIL_IF(!c->view, FRUG_ERR_MEMORY, "compressor: out of memory");
-    for (size_t i = 0; i < c->layout->count; i++) {
-        const frug_tensor *t = &c->layout->tensor[i];
-        uint64_t n = frugi_tensor_elements(t);
-        if (n == 0)
-            continue;
-        frugi_tensor_view *view = &c->view[c->views++];
-        view->begin = t->offset;
-        view->count = n;
-        view->tensor = (uint32_t)i;
-        view->dense = n < c->config.min_size || (t->ndim < 2 && c->config.vectors_dense);
+/* Decide which tensors are sent dense, and number the blocks of the others. */
+static void classify_tensors(frug_compressor *c) {
+    for (size_t i = 0; i < c->partition.views; i++) {
+        frugi_tensor_view *view = &c->partition.view[i];
+        bool vector = c->layout->tensor[view->tensor].ndim < 2;
+        view->dense = view->count < c->config.min_size || (vector && c->config.vectors_dense);
         view->first_block = c->blocks;
         if (!view->dense)
-            c->blocks += (n + c->config.block - 1) / c->config.block;
+            c->blocks += (view->count + c->config.block - 1) / c->config.block;
     }
-    return FRUG_OK;
 }
 
 /* The controller covers compressed tensors only. */
 static frug_status make_controller(frug_compressor *c) {
-    frugi_control_tensor *tensor = frugi_calloc(c->views + 1, sizeof *tensor);
+    frugi_control_tensor *tensor = frugi_calloc(c->partition.views + 1, sizeof *tensor);
     size_t count = 0;
     FRUG_FAIL_IF(!tensor, FRUG_ERR_MEMORY, "compressor: out of memory");
-    for (size_t i = 0; i < c->views; i++)
-        if (!c->view[i].dense) {
-            c->view[i].number = count;
-            tensor[count++] = (frugi_control_tensor){c->layout->tensor[c->view[i].tensor].role, c->view[i].count};
+    for (size_t i = 0; i < c->partition.views; i++)
+        if (!c->partition.view[i].dense) {
+            c->partition.view[i].number = count;
+            tensor[count++] =
+                (frugi_control_tensor){c->layout->tensor[c->partition.view[i].tensor].role, c->partition.view[i].count};
         }
     frug_status status = frugi_control_create(&c->config, tensor, count, c->total_steps, &c->control);
     frugi_free(tensor);
@@ -86,9 +56,20 @@ static frug_status make_workspace(const frug_compressor *c, frugi_workspace *ws)
     return FRUG_OK;
 }
 
+/* The decoder uses the workspaces: the compressor does not need them while it decodes. */
+static frug_status make_decoder(frug_compressor *c) {
+    FRUG_TRY(frugi_decoder_init(&c->decoder, &c->partition, c->layout_hash, c->threads));
+    for (int i = 0; i < c->threads; i++) {
+        const frugi_workspace *ws = &c->workspace[i];
+        c->decoder.scratch[i] = (frugi_decode_scratch){
+            .sum = ws->acc, .other_sum = ws->saved, .values = ws->values, .units = ws->units, .idx = ws->idx};
+    }
+    return FRUG_OK;
+}
+
 static frug_status make_buffers(frug_compressor *c) {
     uint64_t chunks = frug_layout_elements(c->layout) / FRUGI_NORM_CHUNK + 1;
-    c->section = frugi_calloc(FRUGI_SECTIONS_PER_TENSOR * c->views + 1, sizeof *c->section);
+    c->section = frugi_calloc(FRUGI_SECTIONS_PER_TENSOR * c->partition.views + 1, sizeof *c->section);
     c->partial_energy = frugi_calloc(chunks, sizeof *c->partial_energy);
     c->zeros = frugi_alloc(FRUGI_BATCH_ELEMENTS * sizeof *c->zeros);
     c->workspace = frugi_alloc((size_t)c->threads * sizeof *c->workspace);
@@ -96,6 +77,7 @@ static frug_status make_buffers(frug_compressor *c) {
                  "compressor: out of memory");
     for (int i = 0; i < c->threads; i++)
         FRUG_TRY(make_workspace(c, &c->workspace[i]));
+    FRUG_TRY(make_decoder(c));
     if (c->config.feedback != FRUGI_FEEDBACK_NONE)
         FRUG_TRY(frugi_store_create(c->config.residual, c->config.block, c->blocks, &c->residual));
     if (frugi_has_momentum(c))
@@ -112,19 +94,19 @@ static frug_status init(frug_compressor *c, const frug_config *config, const fru
     c->config = *config;
     c->total_steps = options->total_steps;
     c->source = options->source;
-    c->threads = thread_count(options->threads);
+    c->threads = frugi_thread_count(options->threads);
     c->kernel = frugi_block_kernel_for(isa, config->block);
     c->beta = config->feedback == FRUGI_FEEDBACK_MERGED ? (float)config->beta : 1.0f;
     c->max_batch_blocks = FRUGI_BATCH_ELEMENTS / config->block;
     if (c->max_batch_blocks > FRUGI_BATCH_BLOCKS)
         c->max_batch_blocks = FRUGI_BATCH_BLOCKS;
-    c->decoder.c = c;
     c->stats.struct_size = sizeof c->stats;
     FRUG_TRY(frugi_layout_copy(layout, &c->layout));
     c->layout_hash = frug_layout_hash(layout);
-    FRUG_TRY(make_views(c));
+    FRUG_TRY(frugi_partition_create(c->layout, &c->partition));
+    classify_tensors(c);
     FRUG_TRY(make_controller(c));
-    FRUG_TRY(frugi_partition_create(c));
+    FRUG_TRY(frugi_select_groups_create(c));
     return make_buffers(c);
 }
 
@@ -155,19 +137,20 @@ void frug_compressor_destroy(frug_compressor *c) {
     frugi_free(c->workspace);
     frugi_store_destroy(&c->residual);
     frugi_store_destroy(&c->momentum);
-    frugi_partition_destroy(c);
+    frugi_select_groups_destroy(c);
     frugi_control_destroy(c->control);
     frugi_free(c->density);
     frugi_free(c->partial_energy);
     frugi_free(c->zeros);
-    frugi_free(c->cursor);
-    frugi_free(c->block_reader);
-    frugi_free(c->unit_source);
-    frugi_free(c->unit_cursor);
+    frugi_decoder_free(&c->decoder);
     frugi_free(c->section);
-    frugi_free(c->view);
+    frugi_partition_destroy(&c->partition);
     frug_layout_destroy(c->layout);
     frugi_free(c);
+}
+
+frug_decoder *frug_compressor_decoder(frug_compressor *c) {
+    return c ? &c->decoder : NULL;
 }
 
 frug_status frug_compressor_bound(const frug_compressor *c, frug_range range, size_t *bytes) {
@@ -193,10 +176,10 @@ static frug_status set_tensor_signal(frug_compressor *c, frug_signal signal, siz
     FRUG_FAIL_IF(tensor >= c->layout->count, FRUG_ERR_ARG, "tell: no tensor %zu: the layout has %zu", tensor,
                  c->layout->count);
     const char *name = c->layout->tensor[tensor].name;
-    const frugi_tensor_view *view = c->view;
-    while (view < c->view + c->views && (view->tensor != tensor || view->dense))
+    const frugi_tensor_view *view = c->partition.view;
+    while (view < c->partition.view + c->partition.views && (view->tensor != tensor || view->dense))
         view++;
-    FRUG_FAIL_IF(view == c->view + c->views, FRUG_ERR_ARG, "tell: tensor '%s' is sent dense", name);
+    FRUG_FAIL_IF(view == c->partition.view + c->partition.views, FRUG_ERR_ARG, "tell: tensor '%s' is sent dense", name);
     if (signal == FRUG_SIGNAL_SENSITIVITY) {
         FRUG_FAIL_IF(c->config.layers != FRUGI_LAYERS_SENSITIVITY, FRUG_ERR_ARG,
                      "tell: the sensitivity of tensor '%s' needs layers=sensitivity", name);

@@ -5,6 +5,9 @@
 #include "base/float_bits.h"
 #include "codec/frame.h"
 #include "codec/unit_index.h"
+#include "compress/decoder.h"
+#include "compress/partition.h"
+#include "compress/threads.h"
 #include "layout/layout.h"
 #include "select/block_kernel.h"
 #include "residual/residual_format.h"
@@ -14,25 +17,6 @@
 
 #define FRUGI_BATCH_ELEMENTS 4096u /* largest batch, and largest block */
 #define FRUGI_STATS_PERIOD   64u   /* statistics sample one batch, block or chunk in this many */
-
-/** View of a tensor with at least one element. */
-typedef struct frugi_tensor_view {
-    uint64_t begin, count;
-    uint64_t first_block; /* number of its first block among all compressed blocks */
-    uint32_t tensor;      /* index in the layout */
-    bool dense;           /* sent whole, as f32 */
-    /* Compressed tensors only. */
-    size_t number;       /* index among compressed tensors */
-    frugi_grid grid;     /* its units */
-    size_t select_group; /* selection group of its units */
-    /* Selection of this step, set by frugi_select_units(). */
-    const uint32_t *list;  /* selected units, ascending; NULL for all */
-    uint64_t selected;     /* number of selected units */
-    const float *values;   /* accumulators of the elements in list, if they were copied; else NULL */
-    const uint32_t *drawn; /* rule=probabilistic: elements that are sent as plus or minus draw_unit */
-    uint64_t draws;
-    float draw_unit;
-} frugi_tensor_view;
 
 /**
  * Selection group: the units that compete when segment is tensor. These are the units of one tensor, or the heads of
@@ -65,41 +49,6 @@ typedef struct frugi_frame_section {
     float draw_unit;               /* if not 0: entries are sent as plus or minus this */
 } frugi_frame_section;
 
-/** Position in a received frame, which is read section by section. */
-typedef struct frugi_cursor {
-    const unsigned char *src;
-    frugi_frame frame;
-    frug_status status; /* of frugi_frame_verify() */
-    uint64_t at;
-    bool live; /* section and payload are valid; false past the last section */
-    frugi_section section;
-    const unsigned char *payload;
-} frugi_cursor;
-
-#define FRUGI_SECTIONS_PER_TENSOR 2u /* the most unit sections of one frame that may cover the same elements */
-
-/** A unit section of a received frame. */
-typedef struct frugi_unit_source {
-    frugi_section section;
-    const unsigned char *payload;
-} frugi_unit_source;
-
-/** Position of one thread in a frugi_unit_source. */
-typedef struct frugi_unit_cursor {
-    frugi_index_reader walk;
-    uint64_t at;   /* number of the next value */
-    bool has_unit; /* the section contains the current unit */
-} frugi_unit_cursor;
-
-/** Position of one thread in a block section of a received frame. */
-typedef struct frugi_block_reader {
-    const frugi_section *section;
-    const unsigned char *scale, *index, *value; /* of the next block */
-    uint64_t walk;                              /* for frugi_count_next() */
-    uint32_t scale_bytes, value_bytes;
-    bool bytes; /* indices are one byte each */
-} frugi_block_reader;
-
 /** Statistics of one thread in one call. */
 typedef struct frugi_tally {
     double energy_seen, energy_left;
@@ -122,13 +71,7 @@ typedef struct frugi_workspace {
     void *memory;    /* the allocation behind the arrays above */
 } frugi_workspace;
 
-/** Decodes frames with the views and the scratch memory of a compressor. */
-struct frug_decoder {
-    frug_compressor *c;
-};
-
 struct frug_compressor {
-    frug_decoder decoder; /* of this compressor */
     struct frug_config config;
     frug_layout *layout;
     uint64_t layout_hash;
@@ -138,8 +81,7 @@ struct frug_compressor {
     float beta;                /* decay of the residual in use */
     uint32_t max_batch_blocks; /* blocks in a batch */
     const frugi_block_kernel *kernel;
-    frugi_tensor_view *view; /* in the order of the flat buffer */
-    size_t views;
+    frugi_partition partition;
     uint64_t blocks; /* of compressed tensors */
     frugi_control *control;
     double *density;        /* of each compressed tensor at this step */
@@ -151,11 +93,11 @@ struct frug_compressor {
     frugi_store residual;   /* unless feedback=none */
     frugi_store momentum;   /* feedback=dgc: momentum; feedback=ef21: smoothed gradient */
 
-    /* Unit sections (by_units): see partition.c. */
+    /* Unit sections (by_units): see select_groups.c. */
     bool by_units;
     frugi_select_group *select_group;
     size_t select_groups;
-    size_t *member;          /* indices into view, group by group */
+    size_t *member;          /* indices into partition.view, group by group */
     frugi_float_array *span; /* one per group */
     frugi_topk *topk;
     float *accumulators; /* in blocks like the stores; NULL where the residual store serves */
@@ -176,12 +118,8 @@ struct frug_compressor {
     float *zeros;                 /* a batch */
     frugi_workspace *workspace;   /* one per thread */
     frugi_frame_section *section; /* of the frame being written: FRUGI_SECTIONS_PER_TENSOR per tensor, and one more */
-    size_t cursor_capacity;       /* frames that the four arrays below have room for */
-    frugi_cursor *cursor;         /* one per frame */
-    frugi_block_reader *block_reader; /* one per thread and frame */
-    frugi_unit_source *unit_source;   /* FRUGI_SECTIONS_PER_TENSOR per frame */
-    frugi_unit_cursor *unit_cursor;   /* one per thread and unit_source */
-    frug_stats stats;
+    frug_decoder decoder;         /* shares partition and the arrays of workspace */
+    frug_stats stats;             /* except seconds_decode */
     double energy_seen, energy_left;
 };
 
@@ -207,47 +145,6 @@ static inline double frugi_energy(const float *x, uint64_t n) {
     for (; i < n; i++)
         sum[0] += (double)x[i] * (double)x[i];
     return (sum[0] + sum[1]) + (sum[2] + sum[3]);
-}
-
-/** How many threads a number of elements is worth. */
-int frugi_threads_for(const frug_compressor *c, uint64_t elements);
-
-/* ---- ranges ---------------------------------------------------------------- */
-
-/** Check that a range lies inside the layout. */
-frug_status frugi_check_range(const frug_compressor *c, uint64_t begin, uint64_t count);
-
-/** Index of the first tensor view that ends after an element. */
-size_t frugi_view_at(const frug_compressor *c, uint64_t element);
-
-/**
- * Iterator over the tensors that overlap a range of the flat buffer, in order. Gaps between tensors are left out.
- *
- *   frugi_range_iter it = frugi_range_start(c, begin, end);
- *   while (frugi_range_next(&it))
- *       use(it.view, it.from, it.to);
- */
-typedef struct frugi_range_iter {
-    const frugi_tensor_view *view; /* current tensor */
-    uint64_t from, to;             /* the elements of it that lie in the range, as positions in the flat buffer */
-    uint64_t begin, end;           /* the range */
-    const frugi_tensor_view *next, *last;
-} frugi_range_iter;
-
-static inline frugi_range_iter frugi_range_start(const frug_compressor *c, uint64_t begin, uint64_t end) {
-    return (frugi_range_iter){
-        .begin = begin, .end = end, .next = c->view + frugi_view_at(c, begin), .last = c->view + c->views};
-}
-
-/** Go to the next tensor; false at the end. An empty range inside a tensor gives that tensor with from == to. */
-static inline bool frugi_range_next(frugi_range_iter *it) {
-    if (it->next == it->last || it->next->begin >= it->end)
-        return false;
-    it->view = it->next++;
-    uint64_t end = it->view->begin + it->view->count;
-    it->from = it->view->begin > it->begin ? it->view->begin : it->begin;
-    it->to = end < it->end ? end : it->end;
-    return true;
 }
 
 /* ---- statistics: compressor_stats.c ----------------------------------------- */
@@ -346,10 +243,10 @@ frug_status frugi_make_sections(const frug_compressor *c, uint64_t begin, uint64
 FRUGI_EXPORT frug_status frugi_make_step_sections(frug_compressor *c, uint64_t step, uint64_t begin, uint64_t count,
                                                   bool *all, frugi_frame_size *size);
 
-/* ---- units and selection groups: partition.c ------------------------------------- */
+/* ---- units and selection groups: select_groups.c ------------------------------------- */
 
-frug_status frugi_partition_create(frug_compressor *c);
-void frugi_partition_destroy(frug_compressor *c);
+frug_status frugi_select_groups_create(frug_compressor *c);
+void frugi_select_groups_destroy(frug_compressor *c);
 
 /** Density of a selection group: the mean over its tensors. */
 double frugi_select_group_density(const frug_compressor *c, const frugi_select_group *group, const double *density);
@@ -417,38 +314,5 @@ size_t frugi_make_unit_sections(const frug_compressor *c, const frugi_tensor_vie
 
 /** Write the payload of a unit section; the accumulators keep what was not sent. */
 void frugi_encode_unit_section(const frugi_compress_call *call, const frugi_frame_section *fs);
-
-/* ---- decompress.c, unit_decode.c ---------------------------------------------------- */
-
-/** Destination: dst = keep * dst + gain * sum, element by element. With keep 0, dst is overwritten, even a NaN. */
-typedef struct frugi_target {
-    float *dst; /* element begin */
-    uint64_t begin, count;
-    float keep, gain;
-} frugi_target;
-
-/**
- * The two halves of frug_decode_add(): check frames completely, then add them up. No other function of the
- * compressor may be called in between.
- */
-frug_status frugi_frames_open(frug_compressor *c, const void *const *frames, const size_t *lens, size_t count_frames,
-                              const frugi_target *target);
-frug_status frugi_frames_sum(frug_compressor *c, size_t count_frames, const frugi_target *target);
-
-/** The same for frames that each cover a range of their own and have a target of their own. */
-frug_status frugi_frames_open_each(frug_compressor *c, const void *const *frames, const size_t *lens,
-                                   size_t count_frames, const frugi_target *targets);
-frug_status frugi_frames_sum_each(frug_compressor *c, size_t count_frames, const frugi_target *targets);
-
-/** Add up the first `count` sections of c->unit_source, which cover the same elements. */
-void frugi_sum_unit_sections(const frug_compressor *c, size_t count, const frugi_target *target);
-
-/** dst = keep * dst + gain * sum as in frugi_target; then reset sum to frugi_sum_start(). */
-void frugi_add_scaled_sum(float *dst, float *sum, uint64_t n, float keep, float gain);
-
-/** Start value of a sum: the zero that gives -0 times gain. Adding -0 changes no bits, not even those of -0. */
-static inline float frugi_sum_start(float gain) {
-    return gain < 0 ? 0.0f : -0.0f;
-}
 
 #endif

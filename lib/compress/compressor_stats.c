@@ -37,6 +37,8 @@ void frugi_stats_add_tallies(frug_compressor *c) {
 frug_status frug_compressor_stats(const frug_compressor *c, frug_stats *stats) {
     FRUG_FAIL_IF(!c || !stats, FRUG_ERR_ARG, "stats: compressor or stats is NULL");
     FRUG_FAIL_IF(!frugi_struct_valid(stats), FRUG_ERR_ARG, "stats: set struct_size to sizeof(frug_stats)");
-    frugi_struct_write(stats, &c->stats);
+    frug_stats all = c->stats;
+    all.seconds_decode = c->decoder.seconds;
+    frugi_struct_write(stats, &all);
     return FRUG_OK;
 }

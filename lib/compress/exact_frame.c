@@ -16,7 +16,7 @@
 /* The shortest index code takes at most 4 bytes per entry, and at most 1 bit per element. */
 size_t frugi_exact_frame_bound(const frug_compressor *c, uint64_t begin, uint64_t count, uint64_t nonzeros) {
     size_t sections = 0;
-    frugi_range_iter it = frugi_range_start(c, begin, begin + count);
+    frugi_range_iter it = frugi_range_start(&c->partition, begin, begin + count);
     while (frugi_range_next(&it))
         sections++;
     return FRUGI_FRAME_HEADER + sections * (FRUGI_UNIT_SECTION_HEADER + 3 * 4) + 8 * nonzeros;
@@ -58,8 +58,8 @@ frug_status frugi_exact_frame_encode(frug_compressor *c, uint64_t step, uint64_t
     uint64_t at = FRUGI_FRAME_HEADER;
     unsigned char *out = dst;
     frugi_frame frame = {.step = step, .layout_hash = c->layout_hash, .source = c->source};
-    FRUG_TRY(frugi_check_range(c, begin, count));
-    frugi_range_iter it = frugi_range_start(c, begin, begin + count);
+    FRUG_TRY(frugi_check_range(&c->partition, begin, count));
+    frugi_range_iter it = frugi_range_start(&c->partition, begin, begin + count);
     while (frugi_range_next(&it)) {
         const float *values = x + (it.from - begin);
         uint64_t entries = list_nonzeros(values, it.to - it.from, list);
@@ -98,7 +98,7 @@ void frugi_residual_add(frug_compressor *c, uint64_t step, uint64_t begin, uint6
     uint32_t block = c->config.block;
     if (c->config.feedback == FRUGI_FEEDBACK_NONE)
         return;
-    frugi_range_iter it = frugi_range_start(c, begin, begin + count);
+    frugi_range_iter it = frugi_range_start(&c->partition, begin, begin + count);
     while (frugi_range_next(&it)) {
         if (it.view->dense)
             continue;

@@ -78,18 +78,6 @@ static frug_status check_block_boundary(const frug_compressor *c, const frugi_te
     return FRUG_OK;
 }
 
-size_t frugi_view_at(const frug_compressor *c, uint64_t element) {
-    size_t lo = 0, hi = c->views;
-    while (lo < hi) {
-        size_t mid = lo + (hi - lo) / 2;
-        if (c->view[mid].begin + c->view[mid].count <= element)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return lo;
-}
-
 /* Whether two dense sections are adjacent. */
 static bool can_merge(const frugi_frame_section *a, const frugi_frame_section *b) {
     return a->dense && b->dense && a->section.begin + a->section.count == b->section.begin;
@@ -135,20 +123,12 @@ static void append_unit_sections(const frug_compressor *c, const frugi_tensor_vi
     }
 }
 
-frug_status frugi_check_range(const frug_compressor *c, uint64_t begin, uint64_t count) {
-    uint64_t total = frug_layout_elements(c->layout);
-    FRUG_FAIL_IF(begin > total || count > total - begin, FRUG_ERR_ARG,
-                 "range: elements %llu to %llu are outside the layout, which has %llu", (unsigned long long)begin,
-                 (unsigned long long)(begin + count), (unsigned long long)total);
-    return FRUG_OK;
-}
-
 frug_status frugi_make_sections(const frug_compressor *c, uint64_t begin, uint64_t count, uint64_t step,
                                 frugi_section_mode what, frugi_frame_section *sections, frugi_frame_size *total) {
-    FRUG_TRY(frugi_check_range(c, begin, count));
+    FRUG_TRY(frugi_check_range(&c->partition, begin, count));
     frugi_frame_size size = {.bytes = FRUGI_FRAME_HEADER};
     frugi_frame_section last = {0};
-    frugi_range_iter it = frugi_range_start(c, begin, begin + count);
+    frugi_range_iter it = frugi_range_start(&c->partition, begin, begin + count);
     while (frugi_range_next(&it)) {
         const frugi_tensor_view *view = it.view;
         FRUG_TRY(check_block_boundary(c, view, it.from, "start"));

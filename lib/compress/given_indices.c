@@ -79,7 +79,7 @@ frug_status frugi_extract_values(frug_compressor *c, uint64_t step, uint64_t beg
     FRUG_TRY(frug_compressor_bound(c, (frug_range){begin, count},
                                    &bytes)); /* checks that no block and no selection group is cut */
     FRUG_TRY(frugi_call_init(&call));
-    frugi_range_iter it = frugi_range_start(c, begin, begin + count);
+    frugi_range_iter it = frugi_range_start(&c->partition, begin, begin + count);
     while (frugi_range_next(&it)) {
         elements += it.to - it.from;
         for (uint64_t e = it.from; e < it.to; e += block) {

@@ -28,7 +28,7 @@ static double finite_energy(const float *x, uint64_t n) {
 /* Energy of the tensors between two elements of the flat buffer. */
 static double energy_between(const frugi_compress_call *call, uint64_t begin, uint64_t end) {
     double sum = 0;
-    frugi_range_iter it = frugi_range_start(call->c, begin, end);
+    frugi_range_iter it = frugi_range_start(&call->c->partition, begin, end);
     while (frugi_range_next(&it))
         sum += finite_energy(call->grad + (it.from - call->begin), it.to - it.from);
     return sum;
@@ -55,7 +55,7 @@ static bool needs_norm(const frug_compressor *c) {
 
 void frugi_norm_measure(frug_compressor *c, uint64_t begin, uint64_t count, const float *grad) {
     frugi_compress_call call = {
-        .c = c, .begin = begin, .count = count, .grad = grad, .threads = frugi_threads_for(c, count)};
+        .c = c, .begin = begin, .count = count, .grad = grad, .threads = frugi_threads_for(c->threads, count)};
     c->range_norm_is_set = true;
     c->range_norm = needs_norm(c) ? measure_norm(&call) : 0;
 }

@@ -33,7 +33,7 @@ frug_status frug_compressor_get_residual(const frug_compressor *c, frug_range ra
     if (count)
         memset(dst, 0, count * sizeof *dst);
     float block[FRUGI_BATCH_ELEMENTS];
-    frugi_range_iter it = frugi_range_start(c, begin, begin + count);
+    frugi_range_iter it = frugi_range_start(&c->partition, begin, begin + count);
     while (frugi_range_next(&it))
         for (uint64_t e = it.from, n; has_residual(c, &it) && e < it.to; e += n) {
             frugi_store_load(&c->residual, block_of(c, &it, e, &n), block);
@@ -45,7 +45,7 @@ frug_status frug_compressor_get_residual(const frug_compressor *c, frug_range ra
 /* Whether all numbers that would be stored are finite. */
 static bool is_finite_range(const frug_compressor *c, uint64_t begin, uint64_t count, const float *src) {
     uint32_t bad = 0;
-    frugi_range_iter it = frugi_range_start(c, begin, begin + count);
+    frugi_range_iter it = frugi_range_start(&c->partition, begin, begin + count);
     while (frugi_range_next(&it))
         for (uint64_t e = it.from; has_residual(c, &it) && e < it.to; e++)
             bad |= frugi_magnitude(src[e - begin]) >= FRUGI_INF_BITS;
@@ -67,7 +67,7 @@ frug_status frug_compressor_set_residual(frug_compressor *c, frug_range range, c
     frugi_frame_size size;
     FRUG_TRY(frugi_make_sections(c, begin, count, 0, FRUGI_SECTIONS_DENSE, NULL, &size));
     FRUG_FAIL_IF(!is_finite_range(c, begin, count, src), FRUG_ERR_ARG, "residual: a number is not finite");
-    frugi_range_iter it = frugi_range_start(c, begin, begin + count);
+    frugi_range_iter it = frugi_range_start(&c->partition, begin, begin + count);
     while (frugi_range_next(&it))
         for (uint64_t e = it.from, n; has_residual(c, &it) && e < it.to; e += n) {
             uint64_t b = block_of(c, &it, e, &n);

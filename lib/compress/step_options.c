@@ -34,10 +34,10 @@ static void apply_density(frugi_compress_call *call) {
 }
 
 frug_status frugi_call_init(frugi_compress_call *call) {
-    FRUG_TRY(frugi_check_range(call->c, call->begin, call->count));
+    FRUG_TRY(frugi_check_range(&call->c->partition, call->begin, call->count));
     call->send_all = frugi_control_sends_all(&call->c->config, call->step);
     apply_density(call);
-    call->threads = frugi_threads_for(call->c, call->count);
+    call->threads = frugi_threads_for(call->c->threads, call->count);
     call->grad_scale = 1.0f;
     frugi_apply_norm(call);
     return FRUG_OK;

@@ -33,9 +33,9 @@ typedef void block_fn(const frugi_compress_call *call, frugi_workspace *ws, cons
 /* Call fn for every compressed block of the range; every thread gets an equal number of consecutive blocks. */
 static void for_each_block(const frugi_compress_call *call, block_fn *fn) {
     const frug_compressor *c = call->c;
-    const frugi_tensor_view *start = c->view + frugi_view_at(c, call->begin);
+    const frugi_tensor_view *start = c->partition.view + frugi_view_at(&c->partition, call->begin);
     uint64_t first = UINT64_MAX, end = 0, block = c->config.block;
-    frugi_range_iter it = frugi_range_start(c, call->begin, call->begin + call->count);
+    frugi_range_iter it = frugi_range_start(&c->partition, call->begin, call->begin + call->count);
     while (frugi_range_next(&it))
         if (!it.view->dense) {
             first = first == UINT64_MAX ? it.view->first_block : first;

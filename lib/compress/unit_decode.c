@@ -5,18 +5,19 @@
  * to a sum in the L1 cache, section by section in the order of the frames; then the sum is added to its destination. A
  * unit longer than a window is summed window by window.
  */
-#include "compress/compressor.h"
+#include "compress/decoder.h"
 
 #include "codec/unit_value.h"
+#include "compress/threads.h"
 
 #include <string.h>
 
-#define WINDOW FRUGI_BATCH_ELEMENTS
+#define WINDOW FRUGI_DECODE_WINDOW
 
 /** What one thread needs to sum a range of units. */
 typedef struct unit_sum {
-    const frug_compressor *c;
-    frugi_workspace *ws;
+    const frugi_unit_source *source;
+    const frugi_decode_scratch *scratch;
     frugi_unit_cursor *cursor; /* one per source */
     size_t sources;
     const frugi_grid *grid;
@@ -45,8 +46,8 @@ static void seek_units(const unit_sum *s, const frugi_unit_source *source, frugi
     frugi_index_reader_start(&cursor->walk, &source->section, source->payload + source->section.index_at);
     cursor->at = 0;
     for (uint32_t n = WINDOW; lo > 0 && n == WINDOW;) {
-        n = frugi_index_read_below(&cursor->walk, lo, s->ws->units, WINDOW);
-        cursor->at += count_elements(s->grid, s->ws->units, n);
+        n = frugi_index_read_below(&cursor->walk, lo, s->scratch->units, WINDOW);
+        cursor->at += count_elements(s->grid, s->scratch->units, n);
     }
 }
 
@@ -63,12 +64,12 @@ static void apply_unit(const unit_sum *s, uint64_t unit, uint64_t inside, uint64
 
 /* Add the units u .. end - 1 of section i to the sum. */
 static void accumulate_window(const unit_sum *s, size_t i, uint64_t u, uint64_t end) {
-    const frugi_unit_source *source = &s->c->unit_source[i];
+    const frugi_unit_source *source = &s->source[i];
     frugi_unit_cursor *cursor = &s->cursor[i];
     uint64_t size = s->grid->h * s->grid->w, done = 0;
-    uint32_t *units = s->ws->units, n = frugi_index_read_below(&cursor->walk, end, units, WINDOW);
+    uint32_t *units = s->scratch->units, n = frugi_index_read_below(&cursor->walk, end, units, WINDOW);
     uint64_t total = count_elements(s->grid, units, n);
-    float *values = s->ws->values;
+    float *values = s->scratch->values;
     decode_values(source, cursor->at, total, values);
     cursor->at += total;
     if (size == 1) {
@@ -116,9 +117,9 @@ static void sum_unit(const unit_sum *s, uint64_t u) {
         for (size_t i = 0; i < s->sources; i++) {
             if (!s->cursor[i].has_unit)
                 continue;
-            decode_values(&s->c->unit_source[i], s->cursor[i].at + at, n, s->ws->values);
+            decode_values(&s->source[i], s->cursor[i].at + at, n, s->scratch->values);
             for (uint64_t k = 0; k < n; k++)
-                s->sum[k] += s->ws->values[k];
+                s->sum[k] += s->scratch->values[k];
         }
         apply_unit(s, u, at, n, s->sum);
     }
@@ -133,7 +134,7 @@ static void sum_units(unit_sum *s, uint64_t lo, uint64_t hi) {
         s->sum[e] = frugi_sum_start(s->gain);
     memset(s->touched, 0, WINDOW);
     for (size_t i = 0; i < s->sources; i++)
-        seek_units(s, &s->c->unit_source[i], &s->cursor[i], lo);
+        seek_units(s, &s->source[i], &s->cursor[i], lo);
     for (uint64_t u = lo; u < hi; u += window)
         if (size > WINDOW)
             sum_unit(s, u);
@@ -141,23 +142,23 @@ static void sum_units(unit_sum *s, uint64_t lo, uint64_t hi) {
             sum_window(s, u, hi - u < window ? hi : u + window);
 }
 
-void frugi_sum_unit_sections(const frug_compressor *c, size_t count, const frugi_target *t) {
-    const frugi_section *first = &c->unit_source[0].section;
+void frugi_sum_unit_sections(const frug_decoder *d, size_t count, const frugi_target *t) {
+    const frugi_section *first = &d->unit_source[0].section;
     uint64_t units = first->grid.units;
-    int threads = frugi_threads_for(c, first->count);
+    int threads = frugi_threads_for(d->threads, first->count);
 #pragma omp parallel for num_threads(threads) schedule(static, 1) if (threads > 1)
     for (int i = 0; i < threads; i++) {
-        frugi_workspace *ws = &c->workspace[i];
-        unit_sum s = {.c = c,
-                      .ws = ws,
-                      .cursor = c->unit_cursor + (size_t)i * FRUGI_SECTIONS_PER_TENSOR * c->cursor_capacity,
+        const frugi_decode_scratch *scratch = &d->scratch[i];
+        unit_sum s = {.source = d->unit_source,
+                      .scratch = scratch,
+                      .cursor = d->unit_cursor + (size_t)i * FRUGI_SECTIONS_PER_TENSOR * d->capacity,
                       .sources = count,
                       .grid = &first->grid,
                       .dst = t->dst + (first->begin - t->begin),
                       .keep = t->keep,
                       .gain = t->gain,
-                      .sum = ws->acc,
-                      .touched = (uint8_t *)ws->idx};
+                      .sum = scratch->sum,
+                      .touched = (uint8_t *)scratch->idx};
         sum_units(&s, units * (uint64_t)i / (uint64_t)threads, units * ((uint64_t)i + 1) / (uint64_t)threads);
     }
 }

@@ -33,7 +33,7 @@ typedef struct selection {
 
 /* Tensor i of a group. */
 static frugi_tensor_view *group_view(const frug_compressor *c, const frugi_select_group *group, size_t i) {
-    return &c->view[c->member[group->first + i]];
+    return &c->partition.view[c->member[group->first + i]];
 }
 
 /* The score of a head is the sum (score=max: the maximum) of the scores of its units in all tensors. */

@@ -427,7 +427,7 @@ static __device__ inline void add_frames(const frugi_gpu_sum_args &all, const fr
 }
 
 /*
- * dst = keep * dst + gain * sum. Sums start from the zero that changes no bits: see decompress.c. Indices are bytes, so
+ * dst = keep * dst + gain * sum. Sums start from the zero that changes no bits: see decoder.c. Indices are bytes, so
  * an unchecked frame cannot write outside the tile.
  */
 template <bool CHECKED, bool HAS_BITMAP, int BLOCK>

@@ -8,12 +8,13 @@
 
 frug_status frugi_cuda_norm_create(frug_cuda *g) {
     const frug_compressor *plan = g->plan;
-    size_t bytes = plan->views * sizeof *g->tensor;
+    size_t bytes = plan->partition.views * sizeof *g->tensor;
     uint64_t ranges = frug_layout_elements(plan->layout) / FRUGI_NORM_CHUNK + 1;
     frugi_gpu_range *tensor = malloc(bytes + 1);
     FRUG_FAIL_IF(!tensor, FRUG_ERR_MEMORY, "cuda: out of memory");
-    for (size_t i = 0; i < plan->views; i++)
-        tensor[i] = (frugi_gpu_range){plan->view[i].begin, plan->view[i].begin + plan->view[i].count};
+    for (size_t i = 0; i < plan->partition.views; i++)
+        tensor[i] = (frugi_gpu_range){plan->partition.view[i].begin,
+                                      plan->partition.view[i].begin + plan->partition.view[i].count};
     cudaError_t error = cudaMalloc((void **)&g->tensor, bytes + 1);
     if (error == cudaSuccess)
         error = cudaMemcpy(g->tensor, tensor, bytes, cudaMemcpyHostToDevice);
@@ -28,7 +29,7 @@ static frug_status launch_norm(frug_cuda *g, uint64_t begin, uint64_t count, con
                                float *gain, frug_stream stream) {
     frugi_gpu_norm_args norm = {.grad = grad,
                                 .tensor = g->tensor,
-                                .tensors = (uint32_t)g->plan->views,
+                                .tensors = (uint32_t)g->plan->partition.views,
                                 .begin = begin,
                                 .count = count,
                                 .range = FRUGI_NORM_CHUNK,

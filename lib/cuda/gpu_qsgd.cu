@@ -307,7 +307,7 @@ static __device__ inline void add_eight(const frugi_gpu_qsgd_sum_args &p, const 
 }
 
 /*
- * dst = keep * dst + gain * sum. Sums start from the zero that changes no bits: see decompress.c. A warp processes one
+ * dst = keep * dst + gain * sum. Sums start from the zero that changes no bits: see decoder.c. A warp processes one
  * group.
  */
 static __global__ void __launch_bounds__(32 * WARPS) sum_kernel(const __grid_constant__ frugi_gpu_qsgd_sum_args p) {

@@ -43,7 +43,7 @@ static uint64_t state_units(const frugi_optim_tensor *p) {
  * From the compressor's configuration, not its density at a step: warm-up sends everything dense, but only for a while.
  */
 static bool is_sent_dense(const frug_compressor *c, uint64_t element) {
-    return c && c->view[frugi_view_at(c, element)].dense;
+    return c && c->partition.view[frugi_view_at(&c->partition, element)].dense;
 }
 
 /* Frames of feedback=ef21 contain differences of the gradient, which the receiver has to add up. */

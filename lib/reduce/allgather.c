@@ -64,10 +64,10 @@ static frug_status run_one_frame(frug_reducer *r, const frugi_exchange *x) {
     frugi_time_phase(&clock, NULL);
     FRUG_TRY(exchange_frames(r, own_bytes));
     frugi_time_phase(&clock, &r->stats.seconds_wire);
-    status = frugi_frames_open(r->compressor, r->frame, r->len, size, &x->target);
+    status = frugi_frames_open(frug_compressor_decoder(r->compressor), r->frame, r->len, size, &x->target);
     FRUG_TRY(frugi_confirm(r, x, status, frugi_frames_hash(r->frame, r->len, size)));
     frugi_time_phase(&clock, NULL);
-    FRUG_TRY(frugi_frames_sum(r->compressor, size, &x->target));
+    FRUG_TRY(frugi_frames_sum(frug_compressor_decoder(r->compressor), size, &x->target));
     frugi_time_phase(&clock, &r->stats.seconds_decode);
     return FRUG_OK;
 }
@@ -103,10 +103,10 @@ static bool can_chunk(const frug_reducer *r, uint64_t count) {
 
 /* The last index up to `at` where a chunk may begin: the begin of a block. */
 static uint64_t chunk_border(const frug_compressor *c, uint64_t at) {
-    size_t i = frugi_view_at(c, at);
-    if (i == c->views || at < c->view[i].begin)
+    size_t i = frugi_view_at(&c->partition, at);
+    if (i == c->partition.views || at < c->partition.view[i].begin)
         return at;
-    return at - (at - c->view[i].begin) % c->config.block;
+    return at - (at - c->partition.view[i].begin) % c->config.block;
 }
 
 /* Compute the ranges of the chunks and the sizes of their frames. */
@@ -115,7 +115,7 @@ static frug_status plan_chunks(pipeline *p) {
     const frugi_exchange *x = p->x;
     uint64_t most = x->count / min_chunk(p->r);
     FRUG_FAIL_IF(!x->grad || !x->target.dst, FRUG_ERR_ARG, "reduce: gradient or destination is NULL");
-    FRUG_TRY(frugi_check_range(c, x->begin, x->count));
+    FRUG_TRY(frugi_check_range(&c->partition, x->begin, x->count));
     p->chunks = most < MAX_CHUNKS ? (size_t)most : MAX_CHUNKS;
     for (size_t i = 0; i <= p->chunks; i++)
         p->begin[i] = chunk_border(c, x->begin + x->count / p->chunks * i);
@@ -204,9 +204,9 @@ static frug_status decode_chunk(pipeline *p, size_t chunk) {
     r->frame[r->comm->rank] = own_frame(p, chunk);
     for (size_t i = 0; i < p->peers; i++)
         r->frame[slot(p, chunk)[i].peer] = slot(p, chunk)[i].data;
-    FRUG_TRY(frugi_frames_open(r->compressor, r->frame, r->len, size, &t));
+    FRUG_TRY(frugi_frames_open(frug_compressor_decoder(r->compressor), r->frame, r->len, size, &t));
     p->hash = frugi_hash_word(p->hash, frugi_frames_hash(r->frame, r->len, size));
-    return frugi_frames_sum(r->compressor, size, &t);
+    return frugi_frames_sum(frug_compressor_decoder(r->compressor), size, &t);
 }
 
 /* The next chunk has arrived: decode it, unless there was an error, and post the receives of the next user of its slot.

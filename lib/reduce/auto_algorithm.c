@@ -221,7 +221,9 @@ static frug_status resolve(frug_reducer *r) {
     size_t count = list_candidates(&c->config, names), choice = 0;
     frug_cost_inputs s = FRUG_COST_INPUTS_INIT;
     frug_status status = FRUG_OK;
-    s.params = c->views ? c->view[c->views - 1].begin + c->view[c->views - 1].count : 1;
+    s.params = c->partition.views
+                   ? c->partition.view[c->partition.views - 1].begin + c->partition.view[c->partition.views - 1].count
+                   : 1;
     s.workers = (uint32_t)r->comm->size;
     s.down = down[c->config.down];
     FRUG_TRY(measure_group(r, &s));

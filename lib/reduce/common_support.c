@@ -94,7 +94,7 @@ static frug_status prepare(frug_reducer *r, const frugi_exchange *x) {
     common_support *s = r->state;
     size_t floats = (x->count + 1) * sizeof(float);
     s->n = 0;
-    FRUG_TRY(frugi_check_range(r->compressor, x->begin, x->count));
+    FRUG_TRY(frugi_check_range(&r->compressor->partition, x->begin, x->count));
     FRUG_FAIL_IF(x->count > UINT32_MAX, FRUG_ERR_ARG, "range: reduce=shared supports up to 2^32 elements per call");
     s->max_bytes = frugi_gaps_bound(r->compressor, x->count);
     FRUG_TRY(frugi_buffer_reserve(&s->sum, floats));

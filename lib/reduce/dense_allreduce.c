@@ -21,8 +21,9 @@ static void apply_dense_sum(const frug_reducer *r, const frugi_exchange *x, floa
     const frug_compressor *c = r->compressor;
     const frugi_target *t = &x->target;
     uint64_t end = x->begin + x->count;
-    for (size_t i = frugi_view_at(c, x->begin); i < c->views && c->view[i].begin < end; i++) {
-        const frugi_tensor_view *p = &c->view[i];
+    for (size_t i = frugi_view_at(&c->partition, x->begin); i < c->partition.views && c->partition.view[i].begin < end;
+         i++) {
+        const frugi_tensor_view *p = &c->partition.view[i];
         uint64_t from = p->begin > x->begin ? p->begin : x->begin, to = p->begin + p->count;
         to = to < end ? to : end;
         for (uint64_t e = from - x->begin; sum == t->dst && e < to - x->begin; e++)
@@ -39,16 +40,16 @@ static uint64_t handle_gaps(const frug_reducer *r, const frugi_exchange *x, gap_
                             float *saved) {
     const frug_compressor *c = r->compressor;
     uint64_t at = x->begin, end = x->begin + x->count, n = 0;
-    for (size_t i = frugi_view_at(c, x->begin); at < end; i++) {
-        uint64_t next = i < c->views && c->view[i].begin < end ? c->view[i].begin : end;
+    for (size_t i = frugi_view_at(&c->partition, x->begin); at < end; i++) {
+        uint64_t next = i < c->partition.views && c->partition.view[i].begin < end ? c->partition.view[i].begin : end;
         for (; at < next; at++, n++) {
             if (action == GAPS_SAVE)
                 saved[n] = range[at - x->begin];
             if (action != GAPS_COUNT)
                 range[at - x->begin] = action == GAPS_SAVE ? 0.0f : saved[n];
         }
-        if (next < end && c->view[i].begin + c->view[i].count > at)
-            at = c->view[i].begin + c->view[i].count;
+        if (next < end && c->partition.view[i].begin + c->partition.view[i].count > at)
+            at = c->partition.view[i].begin + c->partition.view[i].count;
     }
     return n;
 }
@@ -64,7 +65,7 @@ static frug_status allreduce_and_confirm(frug_reducer *r, const frugi_exchange *
 static frug_status run(frug_reducer *r, const frugi_exchange *x) {
     size_t bytes = x->count * sizeof(float), ring_bytes = (x->count / (uint64_t)r->comm->size + 1) * sizeof(float);
     bool in_place = x->target.dst == x->grad && x->target.keep == 0.0f;
-    frug_status status = frugi_check_range(r->compressor, x->begin, x->count);
+    frug_status status = frugi_check_range(&r->compressor->partition, x->begin, x->count);
     if (status == FRUG_OK && x->count && (!x->grad || !x->target.dst))
         status = frugi_fail(FRUG_ERR_ARG, "reduce: gradient or destination is NULL");
     if (status == FRUG_OK)

@@ -158,8 +158,8 @@ static frug_status decode_all(frug_gossip *g, size_t own_bytes) {
 
 static void apply_gap(const frug_gossip *g, float *x) {
     const frug_compressor *c = g->base->compressor;
-    for (size_t p = 0; p < c->views; p++)
-        for (uint64_t i = c->view[p].begin; i < c->view[p].begin + c->view[p].count; i++)
+    for (size_t p = 0; p < c->partition.views; p++)
+        for (uint64_t i = c->partition.view[p].begin; i < c->partition.view[p].begin + c->partition.view[p].count; i++)
             x[i] += g->gamma * g->gap[i];
 }
 
@@ -176,8 +176,8 @@ static frug_status average_weights(frug_gossip *g, uint64_t step, float *x) {
     size_t bytes = (size_t)g->n * sizeof *x, moved = 2 * (bytes - bytes / (size_t)r->comm->size); /* as reduce=dense */
     r->stats.bytes_sent += moved;
     r->stats.bytes_received += moved;
-    for (size_t p = 0; p < c->views; p++)
-        for (uint64_t i = c->view[p].begin; i < c->view[p].begin + c->view[p].count; i++)
+    for (size_t p = 0; p < c->partition.views; p++)
+        for (uint64_t i = c->partition.view[p].begin; i < c->partition.view[p].begin + c->partition.view[p].count; i++)
             x[i] = inverse_size * g->work[i];
     return FRUG_OK;
 }

@@ -74,7 +74,7 @@ static uint64_t group_end(const frug_compressor *c, const frugi_tensor_view *p) 
         return end;
     const frugi_select_group *k = &c->select_group[p->select_group];
     for (size_t m = 0; m < k->views; m++) {
-        const frugi_tensor_view *q = &c->view[c->member[k->first + m]];
+        const frugi_tensor_view *q = &c->partition.view[c->member[k->first + m]];
         end = q->begin + q->count > end ? q->begin + q->count : end;
     }
     return end;
@@ -85,8 +85,9 @@ static void cut_shards(const frug_compressor *c, const frugi_exchange *x, uint64
     uint64_t end = x->begin + x->count, groups_end = 0, block = c->config.block;
     for (uint64_t i = 0; i <= shards; i++)
         cut[i] = i < shards ? x->begin : end;
-    for (size_t k = frugi_view_at(c, x->begin); k < c->views && c->view[k].begin < end; k++) {
-        const frugi_tensor_view *p = &c->view[k];
+    for (size_t k = frugi_view_at(&c->partition, x->begin); k < c->partition.views && c->partition.view[k].begin < end;
+         k++) {
+        const frugi_tensor_view *p = &c->partition.view[k];
         uint64_t first = p->begin > x->begin ? p->begin : x->begin;
         for (uint64_t i = 1; i < shards && groups_end <= first; i++) {
             uint64_t target = x->begin + x->count / shards * i;

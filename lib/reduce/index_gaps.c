@@ -17,7 +17,7 @@ static range tensor_range(const frugi_tensor_view *p, uint64_t begin, uint64_t c
 }
 
 size_t frugi_gaps_bound(const frug_compressor *c, uint64_t count) {
-    return count + count / GAP_CONTINUES + 4 * c->views;
+    return count + count / GAP_CONTINUES + 4 * c->partition.views;
 }
 
 /* Encode the indices that lie in one tensor; returns how many. */
@@ -43,8 +43,10 @@ size_t frugi_gaps_encode(const frug_compressor *c, uint64_t begin, uint64_t coun
                          unsigned char *out) {
     uint64_t done = 0;
     size_t at = 0, bytes = 0;
-    for (size_t i = frugi_view_at(c, begin); i < c->views && c->view[i].begin < begin + count; i++, at += bytes)
-        done += encode_tensor(tensor_range(&c->view[i], begin, count), index + done, n - done, out + at, &bytes);
+    for (size_t i = frugi_view_at(&c->partition, begin);
+         i < c->partition.views && c->partition.view[i].begin < begin + count; i++, at += bytes)
+        done +=
+            encode_tensor(tensor_range(&c->partition.view[i], begin, count), index + done, n - done, out + at, &bytes);
     return at;
 }
 
@@ -70,8 +72,9 @@ int frugi_gaps_decode(const frug_compressor *c, uint64_t begin, uint64_t count, 
                       uint32_t *index, uint64_t n) {
     uint64_t done = 0;
     size_t at = 0;
-    for (size_t i = frugi_view_at(c, begin); i < c->views && c->view[i].begin < begin + count; i++) {
-        range p = tensor_range(&c->view[i], begin, count);
+    for (size_t i = frugi_view_at(&c->partition, begin);
+         i < c->partition.views && c->partition.view[i].begin < begin + count; i++) {
+        range p = tensor_range(&c->partition.view[i], begin, count);
         uint64_t here = 0;
         for (uint64_t e = p.from; p.dense && e < p.to; e++)
             index[done++] = (uint32_t)e;

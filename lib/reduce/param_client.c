@@ -216,8 +216,8 @@ static frug_status apply_updates(frug_client *client, const connection *conn, fl
         memcpy(&t.keep, prefix + 12, 4);
         const void *frame = conn->payload.data + at;
         size_t frame_len = (size_t)len;
-        FRUG_TRY(frugi_frames_open(client->c, &frame, &frame_len, 1, &t));
-        FRUG_TRY(frugi_frames_sum(client->c, 1, &t));
+        FRUG_TRY(frugi_frames_open(frug_compressor_decoder(client->c), &frame, &frame_len, 1, &t));
+        FRUG_TRY(frugi_frames_sum(frug_compressor_decoder(client->c), 1, &t));
         at += frame_len;
     }
     return FRUG_OK;

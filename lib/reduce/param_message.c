@@ -74,16 +74,16 @@ static bool group_spans(const frug_compressor *c, size_t i) {
 uint64_t frugi_server_begin(const frug_compressor *c, uint64_t i) {
     uint64_t n = frug_layout_elements(c->layout), servers = c->config.servers;
     uint64_t wanted = n / servers * i + n % servers * i / servers;
-    size_t p = frugi_view_at(c, wanted);
+    size_t p = frugi_view_at(&c->partition, wanted);
     if (i == 0)
         return 0;
-    if (p < c->views && wanted > c->view[p].begin && !c->by_units)
-        return c->view[p].begin + (wanted - c->view[p].begin) / c->config.block * c->config.block;
-    if (p < c->views && wanted > c->view[p].begin)
+    if (p < c->partition.views && wanted > c->partition.view[p].begin && !c->by_units)
+        return c->partition.view[p].begin + (wanted - c->partition.view[p].begin) / c->config.block * c->config.block;
+    if (p < c->partition.views && wanted > c->partition.view[p].begin)
         p++;
-    while (c->by_units && p < c->views && group_spans(c, p))
+    while (c->by_units && p < c->partition.views && group_spans(c, p))
         p++;
-    return p < c->views ? c->view[p].begin : n;
+    return p < c->partition.views ? c->partition.view[p].begin : n;
 }
 
 uint64_t frugi_server_hash(const frug_compressor *c) {

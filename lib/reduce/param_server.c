@@ -181,7 +181,7 @@ static frug_status handle_frame(server *s, worker *w) {
     frugi_target t = {.dst = s->sum, .begin = s->begin, .count = s->count, .keep = 1.0f, .gain = 1.0f};
     if (!is_repeated_push(s, w)) {
         w->len = (size_t)w->request.bytes;
-        frug_status status = frugi_frames_open(s->c, &frame, &w->len, 1, &t);
+        frug_status status = frugi_frames_open(frug_compressor_decoder(s->c), &frame, &w->len, 1, &t);
         if (status != FRUG_OK)
             return refuse(s, w, status);
         w->step = w->request.step;

@@ -23,8 +23,8 @@ static frug_status apply_entry(server *s, size_t len, float keep, float gain) {
     memcpy(e->buffer.data + 8, &gain, 4);
     memcpy(e->buffer.data + 12, &keep, 4);
     e->bytes = FRUGI_UPDATE_HEADER + len;
-    FRUG_TRY(frugi_frames_open(s->c, &frame, &len, 1, &t));
-    FRUG_TRY(frugi_frames_sum(s->c, 1, &t));
+    FRUG_TRY(frugi_frames_open(frug_compressor_decoder(s->c), &frame, &len, 1, &t));
+    FRUG_TRY(frugi_frames_sum(frug_compressor_decoder(s->c), 1, &t));
     s->entries++;
     return FRUG_OK;
 }

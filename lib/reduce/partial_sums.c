@@ -18,8 +18,8 @@ frug_status frugi_decode_frames(frug_compressor *c, const void *const *frames, c
                                 uint64_t begin, uint64_t count, float *x) {
     frugi_target t = {.dst = x, .begin = begin, .count = count, .keep = 1.0f, .gain = 1.0f};
     memset(x, 0, count * sizeof *x);
-    FRUG_TRY(frugi_frames_open(c, frames, lens, count_frames, &t));
-    return frugi_frames_sum(c, count_frames, &t);
+    FRUG_TRY(frugi_frames_open(frug_compressor_decoder(c), frames, lens, count_frames, &t));
+    return frugi_frames_sum(frug_compressor_decoder(c), count_frames, &t);
 }
 
 void frugi_apply_sum(const frug_compressor *c, const frugi_exchange *x, float *sum) {
@@ -28,8 +28,9 @@ void frugi_apply_sum(const frug_compressor *c, const frugi_exchange *x, float *s
     float absent = frugi_sum_start(t->gain);
     for (uint64_t i = 0; i < t->count; i++)
         sum[i] = sum[i] == 0.0f ? absent : sum[i];
-    for (size_t i = frugi_view_at(c, t->begin); i < c->views && c->view[i].begin < end; i++) {
-        const frugi_tensor_view *p = &c->view[i];
+    for (size_t i = frugi_view_at(&c->partition, t->begin); i < c->partition.views && c->partition.view[i].begin < end;
+         i++) {
+        const frugi_tensor_view *p = &c->partition.view[i];
         uint64_t from = p->begin > t->begin ? p->begin : t->begin, to = p->begin + p->count;
         to = to < end ? to : end;
         frugi_add_scaled_sum(t->dst + (from - t->begin), sum + (from - t->begin), to - from, t->keep, t->gain);

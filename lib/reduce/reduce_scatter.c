@@ -139,7 +139,7 @@ static frug_status compress_shards(frug_reducer *r, const frugi_exchange *x) {
     int size = r->comm->size;
     size_t total = 0;
     FRUG_FAIL_IF(x->count && (!x->grad || !x->target.dst), FRUG_ERR_ARG, "reduce: gradient or destination is NULL");
-    FRUG_TRY(frugi_check_range(c, x->begin, x->count));
+    FRUG_TRY(frugi_check_range(&c->partition, x->begin, x->count));
     frugi_shards_cut(c, x->begin, x->count, size, s->cut);
     for (int i = 0; i < size; i++) {
         size_t bound = 0;
@@ -236,8 +236,8 @@ static frug_status sum_shard(frug_reducer *r, const frugi_exchange *x) {
     FRUG_TRY(frugi_buffer_reserve(&s->sum, count * sizeof(float) + 1));
     memset(s->sum.data, 0, count * sizeof(float));
     frugi_target t = shard_target(r, 1.0f);
-    FRUG_TRY(frugi_frames_open(r->compressor, r->frame, r->len, size, &t));
-    FRUG_TRY(frugi_frames_sum(r->compressor, size, &t));
+    FRUG_TRY(frugi_frames_open(frug_compressor_decoder(r->compressor), r->frame, r->len, size, &t));
+    FRUG_TRY(frugi_frames_sum(frug_compressor_decoder(r->compressor), size, &t));
     for (uint64_t i = 0; i < count; i += CHECK_BATCH) {
         uint32_t n = count - i < CHECK_BATCH ? (uint32_t)(count - i) : CHECK_BATCH;
         FRUG_FAIL_IF(frugi_largest_magnitude(t.dst + i, n) >= FRUGI_INF_BITS, FRUG_ERR_ARG,
@@ -284,8 +284,8 @@ static frug_status add_to_residual(frug_reducer *r, const frugi_exchange *x, siz
     const reduce_scatter *s = r->state;
     if (!len || !s->down || r->compressor->config.feedback == FRUGI_FEEDBACK_NONE)
         return FRUG_OK;
-    FRUG_TRY(frugi_frames_open_each(r->compressor, &frame, &len, 1, &t));
-    FRUG_TRY(frugi_frames_sum_each(r->compressor, 1, &t));
+    FRUG_TRY(frugi_frames_open_each(frug_compressor_decoder(r->compressor), &frame, &len, 1, &t));
+    FRUG_TRY(frugi_frames_sum_each(frug_compressor_decoder(r->compressor), 1, &t));
     frugi_residual_add(r->compressor, x->step, t.begin, t.count, t.dst);
     return FRUG_OK;
 }
@@ -351,10 +351,11 @@ static frug_status send_down(frug_reducer *r, const frugi_exchange *x, size_t ow
 /* Validate the owners' frames, confirm that all ranks have the same, and add them to the target. */
 static frug_status confirm_and_apply(frug_reducer *r, const frugi_exchange *x, size_t own_bytes) {
     reduce_scatter *s = r->state;
-    frug_status status = frugi_frames_open_each(r->compressor, s->shard_frame, s->shard_len, s->shards, s->target);
+    frug_status status = frugi_frames_open_each(frug_compressor_decoder(r->compressor), s->shard_frame, s->shard_len,
+                                                s->shards, s->target);
     FRUG_TRY(frugi_confirm(r, x, status, frugi_frames_hash(s->shard_frame, s->shard_len, s->shards)));
     double start = frugi_clock();
-    FRUG_TRY(frugi_frames_sum_each(r->compressor, s->shards, s->target));
+    FRUG_TRY(frugi_frames_sum_each(frug_compressor_decoder(r->compressor), s->shards, s->target));
     FRUG_TRY(add_to_residual(r, x, own_bytes));
     r->stats.seconds_decode += frugi_clock() - start;
     return FRUG_OK;

@@ -27,13 +27,13 @@ static uint64_t first_block(uint64_t blocks, uint64_t size, uint64_t i) {
 
 static void cut_blocks(const frug_compressor *c, uint64_t begin, uint64_t end, uint64_t size, uint64_t *cut) {
     uint64_t blocks = 0, before = 0, shard = 1;
-    size_t first = frugi_view_at(c, begin);
-    for (size_t i = first; i < c->views && c->view[i].begin < end; i++)
-        blocks += count_blocks(c, intersect(&c->view[i], begin, end));
+    size_t first = frugi_view_at(&c->partition, begin);
+    for (size_t i = first; i < c->partition.views && c->partition.view[i].begin < end; i++)
+        blocks += count_blocks(c, intersect(&c->partition.view[i], begin, end));
     while (shard < size && first_block(blocks, size, shard) == 0)
         cut[shard++] = begin;
-    for (size_t i = first; i < c->views && c->view[i].begin < end; i++) {
-        range s = intersect(&c->view[i], begin, end);
+    for (size_t i = first; i < c->partition.views && c->partition.view[i].begin < end; i++) {
+        range s = intersect(&c->partition.view[i], begin, end);
         uint64_t here = count_blocks(c, s);
         for (; shard < size && first_block(blocks, size, shard) < before + here; shard++)
             cut[shard] = s.from + (first_block(blocks, size, shard) - before) * c->config.block;
@@ -46,23 +46,23 @@ static void cut_blocks(const frug_compressor *c, uint64_t begin, uint64_t end, u
 /* The end of the last tensor in the selection group of a tensor. */
 static uint64_t group_end(const frug_compressor *c, const frugi_tensor_view *p) {
     const frugi_select_group *k = &c->select_group[p->select_group];
-    const frugi_tensor_view *last = p->dense ? p : &c->view[c->member[k->first + k->views - 1]];
+    const frugi_tensor_view *last = p->dense ? p : &c->partition.view[c->member[k->first + k->views - 1]];
     return last->begin + last->count;
 }
 
 static void cut_units(const frug_compressor *c, uint64_t begin, uint64_t end, uint64_t size, uint64_t *cut) {
     uint64_t total = 0, before = 0, shard = 1;
-    size_t first = frugi_view_at(c, begin);
-    for (size_t i = first; i < c->views && c->view[i].begin < end; i++)
-        total += intersect(&c->view[i], begin, end).to - intersect(&c->view[i], begin, end).from;
-    for (size_t i = first; i < c->views && c->view[i].begin < end;) {
-        uint64_t from = intersect(&c->view[i], begin, end).from, groups_end = 0, group_elements = 0;
+    size_t first = frugi_view_at(&c->partition, begin);
+    for (size_t i = first; i < c->partition.views && c->partition.view[i].begin < end; i++)
+        total += intersect(&c->partition.view[i], begin, end).to - intersect(&c->partition.view[i], begin, end).from;
+    for (size_t i = first; i < c->partition.views && c->partition.view[i].begin < end;) {
+        uint64_t from = intersect(&c->partition.view[i], begin, end).from, groups_end = 0, group_elements = 0;
         do {
-            range s = intersect(&c->view[i], begin, end);
-            uint64_t end_of_group = group_end(c, &c->view[i++]);
+            range s = intersect(&c->partition.view[i], begin, end);
+            uint64_t end_of_group = group_end(c, &c->partition.view[i++]);
             group_elements += s.to - s.from;
             groups_end = end_of_group > groups_end ? end_of_group : groups_end;
-        } while (i < c->views && c->view[i].begin < end && c->view[i].begin < groups_end);
+        } while (i < c->partition.views && c->partition.view[i].begin < end && c->partition.view[i].begin < groups_end);
         double middle = ((double)before + (double)group_elements / 2) / (double)total;
         for (; shard < size && (double)shard <= middle * (double)size; shard++)
             cut[shard] = before ? from : begin;

@@ -119,8 +119,8 @@ static frug_status add_received(frug_reducer *r, const frugi_exchange *x, payloa
     if (kind == FRAME) {
         const void *frame = r->recv_buf.data;
         frugi_target target = {.dst = sum, .begin = x->begin, .count = x->count, .keep = 1.0f, .gain = 1.0f};
-        FRUG_TRY(frugi_frames_open(r->compressor, &frame, &bytes, 1, &target));
-        return frugi_frames_sum(r->compressor, 1, &target);
+        FRUG_TRY(frugi_frames_open(frug_compressor_decoder(r->compressor), &frame, &bytes, 1, &target));
+        return frugi_frames_sum(frug_compressor_decoder(r->compressor), 1, &target);
     }
     const float *theirs = frugi_buffer_floats(&r->recv_buf);
     for (uint64_t i = 0; i < x->count; i++)

@@ -383,8 +383,8 @@ static void threads_change_no_bit(void **state) {
 /* Blocks of a range, tensor by tensor. */
 static uint64_t blocks_in(const frug_compressor *c, uint64_t from, uint64_t to) {
     uint64_t blocks = 0;
-    for (size_t i = 0; i < c->views; i++) {
-        uint64_t a = c->view[i].begin, b = a + c->view[i].count;
+    for (size_t i = 0; i < c->partition.views; i++) {
+        uint64_t a = c->partition.view[i].begin, b = a + c->partition.view[i].count;
         a = a > from ? a : from;
         b = b < to ? b : to;
         blocks += a < b ? (b - a + c->config.block - 1) / c->config.block : 0;

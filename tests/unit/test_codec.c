@@ -324,6 +324,66 @@ static void frames_with_different_codes_add_up(void **state) {
     frug_layout_destroy(layout);
 }
 
+/* A decoder is made from the layout alone and gives the same bits as that of a compressor, on any number of threads. */
+static void a_decoder_of_its_own_gives_the_same_bits(void **state) {
+    (void)state;
+    enum { ROWS = 26000, COLS = 11 };
+    static const char *const configs[] = {"frugrad", "block=4096,value=int8", "segment=tensor,density=0.01",
+                                          "unit=row,density=0.1", "qsgd,bucket=8192"};
+    frug_tensor tensor = FRUG_TENSOR_INIT;
+    tensor.name = "w";
+    tensor.ndim = 2;
+    tensor.shape[0] = ROWS;
+    tensor.shape[1] = COLS;
+    frug_layout *layout = NULL;
+    OK(frug_layout_create(&layout));
+    OK(frug_layout_add(layout, &tensor));
+    const uint64_t n = (uint64_t)ROWS * COLS;
+    float *grad = bell_array(n, 7), *expect = test_calloc(n, sizeof(float)), *sum = test_calloc(n, sizeof(float));
+    for (size_t i = 0; i < COUNT(configs); i++) {
+        frug_compressor *c = make_compressor(configs[i], layout, NULL);
+        size_t lens[2];
+        unsigned char *a = compress_range(c, 0, 0, n, grad, &lens[0]), *b = compress_range(c, 1, 0, n, grad, &lens[1]);
+        const void *frames[] = {a, b};
+        memset(expect, 0, n * sizeof *expect);
+        OK(frug_decode_add(frug_compressor_decoder(c), (frug_range){0, n}, frames, lens, 2, 0.5, expect));
+        for (int threads = 0; threads <= 3; threads++) {
+            frug_decoder *d = NULL;
+            OK(frug_decoder_create(layout, threads, &d));
+            memset(sum, 0, n * sizeof *sum);
+            OK(frug_decode_add(d, (frug_range){0, n}, frames, lens, 2, 0.5, sum));
+            assert_same_bits(sum, expect, n * sizeof *sum);
+            frug_decoder_destroy(d);
+        }
+        test_free(a);
+        test_free(b);
+        frug_compressor_destroy(c);
+    }
+    test_free(grad);
+    test_free(expect);
+    test_free(sum);
+    frug_layout_destroy(layout);
+}
+
+static void invalid_decoder_arguments_are_rejected(void **state) {
+    (void)state;
+    frug_layout *layout = NULL;
+    frug_decoder *d = NULL;
+    float dst[8] = {0};
+    OK(frug_layout_flat(8, &layout));
+    assert_int_equal(frug_decoder_create(NULL, 1, &d), FRUG_ERR_ARG);
+    assert_int_equal(frug_decoder_create(layout, 1, NULL), FRUG_ERR_ARG);
+    assert_int_equal(frug_decoder_create(layout, -1, &d), FRUG_ERR_ARG);
+    assert_null(d);
+    OK(frug_decoder_create(layout, 1, &d));
+    assert_int_equal(frug_decode_add(d, (frug_range){0, 9}, NULL, NULL, 0, 1, dst), FRUG_ERR_ARG);
+    assert_int_equal(frug_decode_add(NULL, (frug_range){0, 8}, NULL, NULL, 0, 1, dst), FRUG_ERR_ARG);
+    OK(frug_decode_apply(d, (frug_range){0, 8}, NULL, NULL, 0, 1, 0.5, dst));
+    frug_decoder_destroy(d);
+    frug_decoder_destroy(NULL);
+    frug_layout_destroy(layout);
+}
+
 /* The bytes themselves, so that no later version changes them without noticing. See docs/wire-format.md. */
 static void wire_bytes_are_unchanged(void **state) {
     (void)state;
@@ -374,6 +434,8 @@ int main(void) {
         cmocka_unit_test(invalid_frames_with_a_valid_checksum_are_rejected),
         cmocka_unit_test(frames_of_other_layouts_or_ranges_are_rejected),
         cmocka_unit_test(frames_with_different_codes_add_up),
+        cmocka_unit_test(a_decoder_of_its_own_gives_the_same_bits),
+        cmocka_unit_test(invalid_decoder_arguments_are_rejected),
         cmocka_unit_test(wire_bytes_are_unchanged),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -44,6 +44,20 @@ static void a_residual_is_counted_and_freed(void **state) {
     }
 }
 
+/* A decoder needs no memory in proportion to the layout's elements. */
+static void a_decoder_is_small(void **state) {
+    (void)state;
+    frug_layout *layout = NULL;
+    frug_decoder *d = NULL;
+    OK(frug_layout_flat(1u << 30, &layout));
+    uint64_t before = bytes_in_use();
+    OK(frug_decoder_create(layout, 1, &d));
+    assert_true(bytes_in_use() - before < 80e3);
+    frug_decoder_destroy(d);
+    assert_int_equal(bytes_in_use(), before);
+    frug_layout_destroy(layout);
+}
+
 static void failed_calls_leak_nothing(void **state) {
     (void)state;
     uint64_t before = bytes_in_use();
@@ -166,6 +180,7 @@ static void groups_leak_nothing(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_residual_is_counted_and_freed),
+        cmocka_unit_test(a_decoder_is_small),
         cmocka_unit_test(failed_calls_leak_nothing),
         cmocka_unit_test(groups_leak_nothing),
     };

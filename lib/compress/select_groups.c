@@ -1,0 +1,464 @@
+/*
+ * select_groups.c - units and selection groups, made from layout and config when a compressor is created.
+ *
+ * The default, top-k of elements in fixed blocks, uses block sections and needs none of this. All other configs use
+ * unit sections: every compressed tensor is a grid of units (layout/tile_grid.h), and the units of a tensor, or the
+ * heads of an attention module, are a selection group. Configs that do not fit the layout are rejected here.
+ */
+#include "compress/compressor.h"
+
+#include "base/struct_size.h"
+#include "codec/unit_value.h"
+#include "base/block_count.h"
+#include "base/alloc.h"
+#include "base/status.h"
+
+static const frug_tensor *tensor_of(const frug_compressor *c, const frugi_tensor_view *view) {
+    return &c->layout->tensor[view->tensor];
+}
+
+/* ---- units -------------------------------------------------------------- */
+
+static bool has_heads(const frug_tensor *t) {
+    bool attention = t->role == FRUG_ROLE_ATTN_QKV || (t->role >= FRUG_ROLE_ATTN_Q && t->role <= FRUG_ROLE_ATTN_O);
+    return attention && t->heads && t->module && t->ndim == 2;
+}
+
+/* Heads that share keys and values are selected together. */
+static uint64_t head_groups(const frug_tensor *t) {
+    return t->kv_heads ? t->kv_heads : t->heads;
+}
+
+/*
+ * A head is a range of rows in queries, keys and values, and of columns in the output; the other way round where
+ * weights are stored input first. In a tensor that has queries, keys and values, a head has three such ranges.
+ */
+static frug_status head_grid(const frug_tensor *t, frugi_grid *g) {
+    uint64_t ranges = head_groups(t) * (t->role == FRUG_ROLE_ATTN_QKV ? 3 : 1);
+    bool across = (t->role == FRUG_ROLE_ATTN_O) != (t->input_first != 0);
+    uint64_t side = across ? g->cols : g->rows;
+    FRUG_FAIL_IF(t->kv_heads && t->heads % t->kv_heads != 0, FRUG_ERR_CONFIG,
+                 "config: unit=head: tensor '%s' has %u heads, which is not a multiple of its %u key/value heads",
+                 t->name, t->heads, t->kv_heads);
+    FRUG_FAIL_IF(
+        t->role == FRUG_ROLE_ATTN_QKV && head_groups(t) != t->heads, FRUG_ERR_CONFIG,
+        "config: unit=head: tensor '%s' (attn_qkv) has fewer key/value heads than heads; use separate tensors for "
+        "queries, keys and values",
+        t->name);
+    FRUG_FAIL_IF(side % ranges != 0, FRUG_ERR_CONFIG,
+                 "config: unit=head: %llu %s of tensor '%s' are no whole number of %u heads", (unsigned long long)side,
+                 across ? "columns" : "rows", t->name, t->heads);
+    g->h = across ? g->rows : side / ranges;
+    g->w = across ? side / ranges : g->cols;
+    return FRUG_OK;
+}
+
+static uint64_t min_u64(uint64_t a, uint64_t b) {
+    return a < b ? a : b;
+}
+
+/* The units of a tensor, as a matrix of its first dimension by all others. */
+static frug_status make_grid(const frug_compressor *c, frugi_tensor_view *view) {
+    const frug_tensor *t = tensor_of(c, view);
+    frugi_grid g = {.rows = t->ndim > 1 ? t->shape[0] : 1, .h = 1, .w = 1};
+    bool column = c->config.unit == FRUGI_UNIT_COLUMN || (c->config.unit == FRUGI_UNIT_CHANNEL && t->input_first);
+    g.cols = view->count / g.rows;
+    switch (c->config.unit) {
+    case FRUGI_UNIT_ELEMENT: break;
+    case FRUGI_UNIT_RUN:
+        g.rows = 1;
+        g.cols = view->count;
+        g.w = min_u64(c->config.unit_w, g.cols);
+        break;
+    case FRUGI_UNIT_TILE:
+        g.h = min_u64(c->config.unit_h, g.rows);
+        g.w = min_u64(c->config.unit_w, g.cols);
+        break;
+    case FRUGI_UNIT_ROW:
+    case FRUGI_UNIT_COLUMN:
+    case FRUGI_UNIT_CHANNEL:
+        g.h = column ? g.rows : 1;
+        g.w = column ? 1 : g.cols;
+        break;
+    case FRUGI_UNIT_HEAD:
+        if (has_heads(t))
+            FRUG_TRY(head_grid(t, &g));
+        break;
+    }
+    FRUG_FAIL_IF(!frugi_grid_measure(&g), FRUG_ERR_CONFIG, "config: tensor '%s' has more than 2^32 units", t->name);
+    view->grid = g;
+    return FRUG_OK;
+}
+
+/* ---- selection groups ---------------------------------------------------- */
+
+/* Add a tensor to the group of its attention module, or to a new group. */
+static frug_status join_select_group(frug_compressor *c, frugi_tensor_view *view) {
+    const frug_tensor *t = tensor_of(c, view);
+    bool heads = c->config.unit == FRUGI_UNIT_HEAD && has_heads(t);
+    uint64_t units = heads ? head_groups(t) : view->grid.units;
+    size_t at = heads ? 0 : c->select_groups;
+    while (at < c->select_groups && !(c->select_group[at].heads && c->select_group[at].module == t->module))
+        at++;
+    if (at == c->select_groups)
+        c->select_group[c->select_groups++] = (frugi_select_group){
+            .units = units,
+            .heads = heads,
+            .module = t->module,
+            .elementwise = !heads && view->grid.h * view->grid.w == 1 && c->config.rule != FRUGI_RULE_LEARNED,
+        };
+    FRUG_FAIL_IF(c->select_group[at].units != units, FRUG_ERR_CONFIG,
+                 "config: unit=head: the tensors of module %u disagree on the number of heads ('%s')", t->module,
+                 t->name);
+    c->select_group[at].views++;
+    view->select_group = at;
+    return FRUG_OK;
+}
+
+/* Fill c->member, and number the units and segments of all groups. */
+static void number_groups(frug_compressor *c) {
+    size_t members = 0;
+    uint64_t units = 0, segments = 0;
+    for (size_t i = 0; i < c->select_groups; i++) {
+        frugi_select_group *group = &c->select_group[i];
+        group->first = members;
+        group->first_unit = units;
+        group->first_segment = segments;
+        members += group->views;
+        units += group->units;
+        segments += (group->units - 1) / frugi_select_group_segment(c, group) + 1;
+        group->views = 0;
+    }
+    for (size_t i = 0; i < c->partition.views; i++)
+        if (!c->partition.view[i].dense) {
+            frugi_select_group *group = &c->select_group[c->partition.view[i].select_group];
+            c->member[group->first + group->views++] = i;
+        }
+}
+
+static frug_status check_heads(const frug_compressor *c) {
+    bool any = c->config.unit != FRUGI_UNIT_HEAD || c->select_groups == 0;
+    for (size_t i = 0; i < c->select_groups; i++)
+        any |= c->select_group[i].heads;
+    FRUG_FAIL_IF(
+        !any, FRUG_ERR_CONFIG,
+        "config: unit=head, but no tensor of the layout has heads: it needs a role (attn_q, attn_k, attn_v, attn_o "
+        "or attn_qkv), a number of heads and a module");
+    return FRUG_OK;
+}
+
+uint64_t frugi_select_group_segment(const frug_compressor *c, const frugi_select_group *group) {
+    switch (c->config.segment) {
+    case FRUGI_SEGMENT_BLOCK: return c->config.block;
+    case FRUGI_SEGMENT_GROUP: return c->config.group_of;
+    default: return group->units;
+    }
+}
+
+double frugi_select_group_density(const frug_compressor *c, const frugi_select_group *group, const double *density) {
+    double sum = 0;
+    for (size_t i = 0; i < group->views; i++)
+        sum += density[c->partition.view[c->member[group->first + i]].number];
+    return sum / (double)group->views;
+}
+
+static double max_density(const frug_compressor *c, const frugi_select_group *group) {
+    double sum = 0;
+    for (size_t i = 0; i < group->views; i++)
+        sum += frugi_control_max_density(c->control, c->partition.view[c->member[group->first + i]].number);
+    return sum / (double)group->views;
+}
+
+uint64_t frugi_select_group_count(const frugi_select_group *group, double density) {
+    double share = density * (double)group->units + 0.5;
+    if (share >= (double)group->units)
+        return group->units;
+    return share < 1 ? 1 : (uint64_t)share;
+}
+
+/*
+ * The most units of a group that are selected at a step. With segment=all this is the group's contribution to the
+ * common budget, which other groups may use: it is not limited by the group's own units.
+ */
+static uint64_t max_selected(const frug_compressor *c, const frugi_select_group *group) {
+    double density = max_density(c, group);
+    uint64_t count = frugi_select_group_count(group, density), segment = frugi_select_group_segment(c, group);
+    uint64_t segments = (group->units - 1) / segment + 1, blocks = (group->units - 1) / c->config.block + 1;
+    switch (c->config.rule) {
+    case FRUGI_RULE_TOPK:
+        if (c->config.segment == FRUGI_SEGMENT_BLOCK)
+            count = segments * ((frugi_kappa_at_least_one(density, c->config.block) + UINT32_MAX) >> 32);
+        if (c->config.segment == FRUGI_SEGMENT_GROUP)
+            count = segments * c->config.group_keep;
+        break;
+    case FRUGI_RULE_THRESHOLD: count *= 2; break;
+    case FRUGI_RULE_PROBABILISTIC: count += 2; break;
+    case FRUGI_RULE_HYBRID: count = count > blocks ? count : blocks; break;
+    default: break;
+    }
+    return c->config.segment == FRUGI_SEGMENT_ALL ? count : min_u64(count, group->units);
+}
+
+/* ---- creation ------------------------------------------------------------ */
+
+static frug_status make_select_groups(frug_compressor *c) {
+    c->select_group = frugi_calloc(c->partition.views + 1, sizeof *c->select_group);
+    c->member = frugi_calloc(c->partition.views + 1, sizeof *c->member);
+    c->span = frugi_calloc(c->partition.views + 1, sizeof *c->span);
+    FRUG_FAIL_IF(!c->select_group || !c->member || !c->span, FRUG_ERR_MEMORY, "compressor: out of memory");
+    for (size_t i = 0; i < c->partition.views; i++)
+        if (!c->partition.view[i].dense) {
+            FRUG_TRY(make_grid(c, &c->partition.view[i]));
+            FRUG_TRY(join_select_group(c, &c->partition.view[i]));
+        }
+    FRUG_TRY(check_heads(c));
+    number_groups(c);
+    return FRUG_OK;
+}
+
+/* State of rule=hybrid and rule=learned. */
+static frug_status make_rule_state(frug_compressor *c) {
+    for (size_t i = 0; c->config.rule == FRUGI_RULE_LEARNED && i < c->select_groups; i++)
+        FRUG_TRY(frugi_learned_create(c->select_group[i].units, &c->select_group[i].learned));
+    if (c->config.rule != FRUGI_RULE_HYBRID)
+        return FRUG_OK;
+    c->hybrid_count = frugi_calloc(c->blocks + 1, sizeof *c->hybrid_count);
+    c->hybrid_blocks = frugi_calloc(c->select_groups + 1, sizeof *c->hybrid_blocks);
+    c->hybrid_last_length = frugi_calloc(c->select_groups + 1, sizeof *c->hybrid_last_length);
+    c->hybrid_frequency = frugi_calloc(c->blocks + 1, sizeof *c->hybrid_frequency);
+    FRUG_FAIL_IF(!c->hybrid_count || !c->hybrid_blocks || !c->hybrid_last_length || !c->hybrid_frequency,
+                 FRUG_ERR_MEMORY, "compressor: out of memory");
+    for (size_t i = 0; i < c->select_groups; i++) {
+        c->hybrid_blocks[i] = (c->select_group[i].units - 1) / c->config.block + 1;
+        c->hybrid_last_length[i] = (uint32_t)(c->select_group[i].units - (c->hybrid_blocks[i] - 1) * c->config.block);
+    }
+    return FRUG_OK;
+}
+
+/* The accumulators are not cleared: where the gradient is used as it is, their pages are never touched. */
+static frug_status make_arrays(frug_compressor *c) {
+    uint64_t units = 0, widest = 0, elements = c->blocks * c->config.block;
+    bool in_place = c->config.feedback != FRUGI_FEEDBACK_NONE && c->config.residual == FRUGI_RESIDUAL_F32;
+    bool scores = c->config.unit != FRUGI_UNIT_ELEMENT || c->config.rule == FRUGI_RULE_LEARNED;
+    for (size_t i = 0; i < c->select_groups; i++) {
+        units += c->select_group[i].units;
+        c->list_capacity += max_selected(c, &c->select_group[i]);
+    }
+    c->list_capacity = min_u64(c->list_capacity, units);
+    for (size_t i = 0; i < c->partition.views; i++) {
+        const frugi_tensor_view *view = &c->partition.view[i];
+        if (view->dense)
+            continue;
+        widest = view->grid.units > widest ? view->grid.units : widest;
+        if (c->select_group[view->select_group].heads) /* lists of heads, and of the units of these heads */
+            c->list_capacity += view->grid.units;
+    }
+    c->topk = frugi_topk_create(c->threads);
+    c->list =
+        frugi_malloc((c->config.rule == FRUGI_RULE_PROBABILISTIC ? 2 : 1) * (c->list_capacity + 1) * sizeof *c->list);
+    c->list_values = frugi_malloc((c->list_capacity + 1) * sizeof *c->list_values);
+    c->skipped = frugi_calloc(c->blocks + 1, 1);
+    c->accumulators = in_place ? NULL : frugi_malloc((elements + 1) * sizeof *c->accumulators);
+    c->score = scores ? frugi_calloc(units + 1, sizeof *c->score) : NULL;
+    c->given_scores =
+        scores && c->config.score == FRUGI_SCORE_GIVEN ? frugi_calloc(units + 1, sizeof *c->given_scores) : NULL;
+    c->unit_scratch = scores ? frugi_calloc(widest + 1, sizeof *c->unit_scratch) : NULL;
+    c->sent_mask = c->config.feedback == FRUGI_FEEDBACK_DGC ? frugi_calloc(elements + 1, 1) : NULL;
+    FRUG_FAIL_IF(!c->topk || !c->list || !c->list_values || !c->skipped || (!in_place && !c->accumulators) ||
+                     (scores && (!c->score || !c->unit_scratch)) ||
+                     (c->config.score == FRUGI_SCORE_GIVEN && !c->given_scores) ||
+                     (c->config.feedback == FRUGI_FEEDBACK_DGC && !c->sent_mask),
+                 FRUG_ERR_MEMORY, "compressor: out of memory for the accumulators of %llu elements",
+                 (unsigned long long)elements);
+    return FRUG_OK;
+}
+
+/* Whether block sections implement a config. */
+static bool uses_block_sections(const struct frug_config *f) {
+    return f->rule == FRUGI_RULE_TOPK && f->segment == FRUGI_SEGMENT_BLOCK && f->unit == FRUGI_UNIT_ELEMENT &&
+           f->layers != FRUGI_LAYERS_BUDGET && f->value <= FRUGI_VALUE_INT8 &&
+           (f->index == FRUGI_INDEX_FIXED || f->index == FRUGI_INDEX_LOCAL || f->index == FRUGI_INDEX_BITMAP);
+}
+
+frug_status frugi_select_groups_create(frug_compressor *c) {
+    c->by_units = !uses_block_sections(&c->config);
+    if (!c->by_units)
+        return FRUG_OK;
+    FRUG_TRY(make_select_groups(c));
+    FRUG_TRY(make_rule_state(c));
+    return make_arrays(c);
+}
+
+void frugi_select_groups_destroy(frug_compressor *c) {
+    for (size_t i = 0; i < c->select_groups; i++)
+        frugi_learned_destroy(&c->select_group[i].learned);
+    frugi_topk_destroy(c->topk);
+    void *const arrays[] = {
+        c->select_group,       c->list_values,  c->member,          c->span,         c->list,      c->skipped,
+        c->accumulators,       c->score,        c->given_scores,    c->unit_scratch, c->sent_mask, c->hybrid_blocks,
+        c->hybrid_last_length, c->hybrid_count, c->hybrid_frequency};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
+        frugi_free(arrays[i]);
+}
+
+/* ---- ranges and bounds --------------------------------------------------- */
+
+frug_status frugi_select_groups_in(const frug_compressor *c, uint64_t begin, uint64_t count, size_t *first,
+                                   size_t *end) {
+    uint64_t stop = begin + count;
+    size_t lo = c->select_groups, hi = 0;
+    frugi_range_iter it = frugi_range_start(&c->partition, begin, stop);
+    while (frugi_range_next(&it)) {
+        const frugi_tensor_view *view = it.view;
+        if (view->dense)
+            continue;
+        FRUG_FAIL_IF(view->begin < begin || view->begin + view->count > stop, FRUG_ERR_ARG,
+                     "range: it cuts tensor '%s', whose units are selected together", tensor_of(c, view)->name);
+        lo = view->select_group < lo ? view->select_group : lo;
+        hi = view->select_group + 1 > hi ? view->select_group + 1 : hi;
+    }
+    for (size_t i = lo; i < hi; i++)
+        for (size_t m = 0; m < c->select_group[i].views; m++) {
+            const frugi_tensor_view *view = &c->partition.view[c->member[c->select_group[i].first + m]];
+            FRUG_FAIL_IF(view->begin < begin || view->begin + view->count > stop, FRUG_ERR_ARG,
+                         "range: it cuts an attention module: tensor '%s' lies outside", tensor_of(c, view)->name);
+        }
+    *first = lo < hi ? lo : 0;
+    *end = lo < hi ? hi : 0;
+    return FRUG_OK;
+}
+
+/** Index bytes of one section: fixed ones, which depend on the grid, and bytes per selected unit. */
+typedef struct index_cost {
+    uint64_t fixed, each;
+} index_cost;
+
+static index_cost cost_of(frugi_index_choice code, const frugi_grid *g) {
+    switch (code) {
+    case FRUGI_INDEX_LOCAL: return (index_cost){g->units / 256 + 1, 1};
+    case FRUGI_INDEX_BITMAP: return (index_cost){g->units / 8 + 1, 0};
+    case FRUGI_INDEX_CSR: return (index_cost){4 * (g->down + 1), 4};
+    case FRUGI_INDEX_RLE: return (index_cost){0, 10};
+    case FRUGI_INDEX_RICE: return (index_cost){8, 4};
+    default: return (index_cost){0, 4}; /* coo; auto needs no more */
+    }
+}
+
+static uint64_t value_bound(const frug_compressor *c, uint64_t entries) {
+    frugi_section s = {
+        .value = c->config.value, .group = c->config.bucket, .levels = c->config.levels, .entries = entries};
+    return frugi_value_group_scale_bytes(&s) + frugi_value_group_bytes(&s);
+}
+
+/* Headers, padding and one value group that is not full, for the sections of a tensor. */
+#define TENSOR_FIXED (FRUGI_SECTIONS_PER_TENSOR * (FRUGI_UNIT_SECTION_HEADER + 3 * 4 + 16))
+
+frug_status frugi_unit_sections_bound(const frug_compressor *c, uint64_t begin, uint64_t count, uint64_t *bytes) {
+    size_t first, end;
+    uint64_t total = 0, selected = 0, entries = 0, bitmap = 0, units = 0, elements = 0, largest = 0;
+    FRUG_TRY(frugi_select_groups_in(c, begin, count, &first, &end));
+    frugi_index_choice code = c->config.index == FRUGI_INDEX_FIXED ? FRUGI_INDEX_LOCAL : c->config.index;
+    for (size_t i = first; i < end; i++) {
+        const frugi_select_group *group = &c->select_group[i];
+        for (size_t m = 0; m < group->views; m++) {
+            const frugi_tensor_view *view = &c->partition.view[c->member[group->first + m]];
+            uint64_t most = max_selected(c, group) * (view->grid.units / group->units);
+            uint64_t whole = most * view->grid.h * view->grid.w;
+            total += TENSOR_FIXED + FRUGI_SECTIONS_PER_TENSOR * cost_of(code, &view->grid).fixed;
+            bitmap += FRUGI_SECTIONS_PER_TENSOR * cost_of(FRUGI_INDEX_BITMAP, &view->grid).fixed;
+            selected += most;
+            entries += min_u64(whole, view->count);
+            units += view->grid.units;
+            elements += view->count;
+            largest = view->grid.h * view->grid.w > largest ? view->grid.h * view->grid.w : largest;
+        }
+    }
+    if (c->config.segment == FRUGI_SEGMENT_ALL) { /* all may be selected from the tensor with the largest units */
+        selected = min_u64(selected, units);
+        entries = min_u64(selected * largest, elements);
+    }
+    uint64_t each = cost_of(code, &(frugi_grid){0}).each * selected;
+    bool shortest = c->config.index == FRUGI_INDEX_AUTO || c->config.index == FRUGI_INDEX_FIXED;
+    *bytes = total + (shortest ? min_u64(each, bitmap) : each) + value_bound(c, entries);
+    return FRUG_OK;
+}
+
+/* ---- frug_compressor_plan() ------------------------------------------------ */
+
+static double planned_density(const frug_compressor *c, const frugi_select_group *group, uint64_t step) {
+    double sum = 0;
+    for (size_t i = 0; i < group->views; i++)
+        sum += frugi_control_density(c->control, step, c->partition.view[c->member[group->first + i]].number);
+    return sum / (double)group->views;
+}
+
+/* The number of entries that frugi_hybrid_fit_budget() gives for a count. */
+static uint64_t planned_hybrid(const frug_compressor *c, const frugi_select_group *group, uint64_t count) {
+    size_t i = (size_t)(group - c->select_group);
+    uint64_t blocks = c->hybrid_blocks[i], most = c->config.hybrid_most;
+    uint64_t room = (blocks - 1) * min_u64(c->config.block, most) + min_u64(c->hybrid_last_length[i], most);
+    return count >= group->units ? group->units : count < blocks ? blocks : min_u64(count, room);
+}
+
+/* Units of a group that a step would select. */
+static uint64_t planned_units(const frug_compressor *c, const frugi_select_group *group, uint64_t step,
+                              double density) {
+    uint64_t segment = frugi_select_group_segment(c, group), whole = group->units / segment,
+             rest = group->units % segment;
+    if (c->config.rule == FRUGI_RULE_TOPK && c->config.segment == FRUGI_SEGMENT_BLOCK) {
+        uint64_t kappa = frugi_kappa_at_least_one(density, c->config.block),
+                 first = group->first_segment + step % FRUGI_PHASES;
+        uint32_t last = rest ? frugi_tail_count(frugi_count(kappa, first + whole), (uint32_t)rest, c->config.block) : 0;
+        return frugi_count_range(kappa, first, whole) + last;
+    }
+    if (c->config.segment == FRUGI_SEGMENT_GROUP)
+        return whole * c->config.group_keep +
+               (rest ? frugi_tail_count(c->config.group_keep, (uint32_t)rest, c->config.group_of) : 0);
+    uint64_t count = frugi_select_group_count(group, density);
+    return c->config.rule == FRUGI_RULE_HYBRID ? planned_hybrid(c, group, count) : count;
+}
+
+static void plan_blocks(const frug_compressor *c, const frugi_tensor_view *view, uint64_t step,
+                        frug_tensor_plan *plan) {
+    frugi_section s = {
+        .block = c->config.block, .begin = view->begin, .count = view->count, .index = FRUGI_INDEX_CODE_LOCAL};
+    plan->density = frugi_control_density(c->control, step, view->number);
+    s.kappa = frugi_kappa(plan->density, s.block);
+    s.first = view->first_block + step % FRUGI_PHASES;
+    frugi_section_measure(&s);
+    plan->units = view->count;
+    plan->segments = s.blocks;
+    plan->selected = s.entries;
+}
+
+static void plan_units(const frug_compressor *c, const frugi_tensor_view *view, uint64_t step, frug_tensor_plan *plan) {
+    static const char *const names[] = {"element", "run", "tile", "row", "column", "channel", "head"};
+    const frugi_select_group *group = &c->select_group[view->select_group];
+    bool element = view->grid.h == 1 && view->grid.w == 1;
+    plan->unit = names[element ? FRUGI_UNIT_ELEMENT : c->config.unit];
+    plan->unit_h = view->grid.h;
+    plan->unit_w = view->grid.w;
+    plan->units = view->grid.units;
+    plan->segments =
+        c->config.segment == FRUGI_SEGMENT_ALL ? 0 : (group->units - 1) / frugi_select_group_segment(c, group) + 1;
+    plan->density = planned_density(c, group, step);
+    plan->selected = planned_units(c, group, step, plan->density) * (view->grid.units / group->units);
+}
+
+frug_status frug_compressor_plan(const frug_compressor *c, uint64_t step, size_t tensor, frug_tensor_plan *plan) {
+    FRUG_FAIL_IF(!c || !frugi_struct_valid(plan), FRUG_ERR_ARG,
+                 "plan: compressor or result is NULL, or its struct_size is not set");
+    FRUG_FAIL_IF(tensor >= c->layout->count, FRUG_ERR_ARG, "plan: no tensor %zu: the layout has %zu", tensor,
+                 c->layout->count);
+    const frug_tensor *t = &c->layout->tensor[tensor];
+    frug_tensor_plan made = {.struct_size = sizeof made, .unit = "element", .unit_h = 1, .unit_w = 1, .density = 1};
+    size_t i = frugi_view_at(&c->partition, t->offset);
+    made.units = made.selected = frugi_tensor_elements(t);
+    made.dense = 1;
+    if (made.units && !c->partition.view[i].dense && !frugi_control_sends_all(&c->config, step)) {
+        made.dense = 0;
+        (c->by_units ? plan_units : plan_blocks)(c, &c->partition.view[i], step, &made);
+    }
+    frugi_struct_write(plan, &made);
+    return FRUG_OK;
+}

@@ -115,8 +115,8 @@ typedef struct scene {
     frug_compressor_options how;
     uint64_t elements, first_step, stride;
     uint32_t steps, restart, cut; /* cut: 0 whole, 1 tensor by tensor, 2 backwards, 3 somewhere */
-    uint32_t told;                /* a signal, or none */
-    double say[8];
+    uint32_t signal;              /* a signal, or none */
+    double signal_values[8];
     uint64_t random;
 } scene;
 
@@ -182,9 +182,9 @@ static int choose_scene(input *b, scene *s) {
     s->steps = 1 + pick(b, STEPS);
     s->restart = pick(b, STEPS + 1);
     s->cut = pick(b, 4);
-    s->told = pick(b, 8);
-    for (size_t i = 0; s->told < 3 && i < COUNT(s->say); i++)
-        s->say[i] = (double)pick(b, 256) * (s->told == FRUG_SIGNAL_NORM ? 1e10 : 1);
+    s->signal = pick(b, 8);
+    for (size_t i = 0; s->signal < 3 && i < COUNT(s->signal_values); i++)
+        s->signal_values[i] = (double)pick(b, 256) * (s->signal == FRUG_SIGNAL_NORM ? 1e10 : 1);
     s->random = 0x9e3779b97f4a7c15u * (1 + pick(b, 256));
     return choose_layout(b, s);
 }
@@ -447,11 +447,11 @@ static size_t ranges_of(input *b, const scene *s, const frug_compressor *c, rang
     return 1;
 }
 
-/* What a program may say, the same before every step; refused where it says nothing to the config. */
+/* What a program may signal_values, the same before every step; refused where it says nothing to the config. */
 static void tell(const scene *s, frug_compressor *c) {
-    for (size_t t = 0; s->told < 3 && t < frug_layout_count(s->layout); t++)
-        for (size_t n = 1; n <= COUNT(s->say); n++)
-            (void)frug_compressor_set_signal(c, (frug_signal)s->told, t, s->say, n);
+    for (size_t t = 0; s->signal < 3 && t < frug_layout_count(s->layout); t++)
+        for (size_t n = 1; n <= COUNT(s->signal_values); n++)
+            (void)frug_compressor_set_signal(c, (frug_signal)s->signal, t, s->signal_values, n);
 }
 
 static void train(input *b, scene *s, frug_compressor *c[2], float *const grad[2]) {

@@ -13,18 +13,18 @@
 #define ROWS  40u
 #define STEPS 3u
 
-static frug_layout *zoo, *other_zoo;
+static frug_layout *layout, *other_layout;
 static size_t elements;
 static float *grad[THREAD_WORKERS_MAX][STEPS];
 
 static int make_data(void **state) {
     (void)state;
-    zoo = make_test_layout(ROWS);
-    other_zoo = make_test_layout(ROWS + 1);
-    elements = frug_layout_elements(zoo);
+    layout = make_test_layout(ROWS);
+    other_layout = make_test_layout(ROWS + 1);
+    elements = frug_layout_elements(layout);
     for (int i = 0; i < job_size(); i++)
         for (uint64_t step = 0; step < STEPS; step++)
-            grad[i][step] = make_test_gradient(zoo, 100 * (uint64_t)i + step + 1);
+            grad[i][step] = make_test_gradient(layout, 100 * (uint64_t)i + step + 1);
     return 0;
 }
 
@@ -33,8 +33,8 @@ static int free_data(void **state) {
     for (int i = 0; i < job_size(); i++)
         for (uint64_t step = 0; step < STEPS; step++)
             test_free(grad[i][step]);
-    frug_layout_destroy(zoo);
-    frug_layout_destroy(other_zoo);
+    frug_layout_destroy(layout);
+    frug_layout_destroy(other_layout);
     return 0;
 }
 
@@ -69,7 +69,7 @@ static frug_status train(frug_comm *comm, void *shared) {
     task *t = shared;
     int rank = frug_comm_rank(comm);
     frug_reducer *r = NULL;
-    frug_status status = create_worker_reducer(t->config, zoo, 1, comm, &r);
+    frug_status status = create_worker_reducer(t->config, layout, 1, comm, &r);
     for (uint64_t step = 0; step < STEPS && status == FRUG_OK; step++)
         status =
             frug_reducer_apply(r, step, (frug_range){0, elements}, grad[rank][step], 0.1f, 0.01f, t->weights[rank]);
@@ -173,7 +173,7 @@ static frug_status run_with_fault(frug_comm *comm, const char *text, fault mine,
     if (mine == STOPPED)
         return FRUG_OK;
     frug_status status = create_worker_reducer(mine == OTHER_CONFIG ? "density=0.5" : text,
-                                               mine == OTHER_LAYOUT ? other_zoo : zoo, 0, comm, &r);
+                                               mine == OTHER_LAYOUT ? other_layout : layout, 0, comm, &r);
     if (status == FRUG_OK)
         status = frug_reducer_add(r, mine == OTHER_STEP ? 7 : 3, (frug_range){0, elements + (mine == BAD_RANGE)},
                                   grad[frug_comm_rank(comm)][0], 1.0f, dst);

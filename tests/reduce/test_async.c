@@ -140,7 +140,7 @@ static void compare(const task *sync, const task *async, int size) {
     }
 }
 
-static void handing_over_changes_no_bit(void **state) {
+static void submitting_changes_no_bit(void **state) {
     (void)state;
     static const char *const configs[] = {"frugrad,min_size=1,residual=f32", "reduce=dense"};
     frug_layout *z = make_test_layout(60);
@@ -192,7 +192,7 @@ static void an_error_is_returned_by_finish_on_every_rank(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(handing_over_changes_no_bit),
+        cmocka_unit_test(submitting_changes_no_bit),
         cmocka_unit_test(an_error_is_returned_by_finish_on_every_rank),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -60,7 +60,7 @@ static void check_choice(task *t, int size) {
     end_task(t, size);
 }
 
-static void all_workers_choose_alike_and_add_the_same_bits(void **state) {
+static void all_ranks_choose_the_same_algorithm_and_get_the_same_bits(void **state) {
     (void)state;
     task t = {.config = "reduce=auto", .n = N, .grad = bell_array(N, 1)};
     frug_layout *flat = NULL;
@@ -139,7 +139,7 @@ static void exchanges_send_what_the_model_says(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_workers_choose_alike_and_add_the_same_bits),
+        cmocka_unit_test(all_ranks_choose_the_same_algorithm_and_get_the_same_bits),
         cmocka_unit_test(every_preset_can_be_measured),
         cmocka_unit_test(exchanges_send_what_the_model_says),
     };

@@ -149,7 +149,7 @@ static void what_a_blocking_transport_cannot_do_is_an_error(void **state) {
 typedef struct failure {
     const char *config;
     const frug_layout *layout;
-    bool told; /* rank 1 says why; otherwise it passes no gradient */
+    bool has_reason; /* rank 1 gives a reason; otherwise it passes no gradient */
 } failure;
 
 /* Rank 1 has no gradient in the second exchange. */
@@ -162,7 +162,7 @@ static frug_status fail_in_second(frug_comm *comm, void *shared) {
     frug_status status = create_worker_reducer(f->config, f->layout, 1, comm, &r);
     if (status == FRUG_OK)
         status = frug_reducer_sum(r, 0, (frug_range){0, n}, grad, 1.0f);
-    if (status == FRUG_OK && fails && f->told)
+    if (status == FRUG_OK && fails && f->has_reason)
         status = frug_reducer_fail(r, 1, (frug_range){0, n}, "the GPU is on fire");
     else if (status == FRUG_OK)
         status = frug_reducer_sum(r, 1, (frug_range){0, n}, fails ? NULL : grad, 1.0f);
@@ -175,13 +175,13 @@ static void all_get_the_text_of_the_worker_that_failed(void **state) {
     (void)state;
     frug_layout *layout = make_test_layout(40);
     for (size_t c = 0; c < COUNT(configs); c++)
-        for (int told = 0; told < 2; told++) {
-            failure f = {.config = configs[c], .layout = layout, .told = told};
+        for (int has_reason = 0; has_reason < 2; has_reason++) {
+            failure f = {.config = configs[c], .layout = layout, .has_reason = has_reason};
             thread_worker member[THREAD_WORKERS_MAX];
             run_workers(RANKS, fail_in_second, &f, 20, member);
             for (int i = 0; i < RANKS; i++) {
                 assert_int_equal(member[i].status, i == 1 ? FRUG_ERR_ARG : FRUG_ERR_REMOTE);
-                assert_non_null(strstr(member[i].error, told ? "the GPU is on fire" : "no gradient"));
+                assert_non_null(strstr(member[i].error, has_reason ? "the GPU is on fire" : "no gradient"));
                 if (i != 1 && !strstr(member[i].error, "rank 1 failed at step 1: "))
                     fail_msg("%s: rank %d says '%s'", configs[c], i, member[i].error);
             }

@@ -127,7 +127,7 @@ static void many_ranks_gather_and_exchange(void **state) {
     OK(frug_comm_threads(MANY, comm));
     for (int i = 0; i < MANY; i++) {
         member[i] = (thread_worker){.comm = comm[i], .work = gather_and_exchange};
-        assert_int_equal(pthread_create(&member[i].thread, NULL, crew_run, &member[i]), 0);
+        assert_int_equal(pthread_create(&member[i].thread, NULL, worker_thread_main, &member[i]), 0);
     }
     for (int i = 0; i < MANY; i++)
         assert_int_equal(pthread_join(member[i].thread, NULL), 0);

@@ -30,7 +30,7 @@ static void all_workers_get_the_same_bits_and_nothing_is_lost(void **state) {
 
 /* Ranks that are not the leader update their residual as frug_compress() does: with the same gradients on all ranks all
  * residuals are the same. */
-static void a_follower_keeps_what_a_chooser_keeps(void **state) {
+static void residuals_are_the_same_with_and_without_being_leader(void **state) {
     (void)state;
     static const char *const configs[] = {"feedback=merged,residual=f32", "feedback=dgc,residual=int8",
                                           "feedback=ef21,residual=bf16,segment=tensor,clip=3",
@@ -158,7 +158,7 @@ static void the_worked_example_holds(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_workers_get_the_same_bits_and_nothing_is_lost),
-        cmocka_unit_test(a_follower_keeps_what_a_chooser_keeps),
+        cmocka_unit_test(residuals_are_the_same_with_and_without_being_leader),
         cmocka_unit_test(density_one_is_a_dense_sum),
         cmocka_unit_test(bytes_are_those_of_the_formula),
         cmocka_unit_test(a_damaged_message_is_an_error_on_all_ranks),

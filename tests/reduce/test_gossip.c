@@ -240,7 +240,7 @@ static void everything_sent_equals_plain_mixing(void **state) {
 }
 
 /* Every quarter of the steps divides the distance by at least 2. */
-static void workers_draw_together_geometrically(void **state) {
+static void ranks_converge_geometrically(void **state) {
     (void)state;
     static const char *const configs[] = {"density=0.1,value=f32", "density=0.1,value=int8,topology=torus",
                                           "segment=tensor,density=0.1,value=bf16,topology=random:3:9"};
@@ -424,7 +424,7 @@ int main(void) {
         cmocka_unit_test(graphs_have_the_configured_degrees),
         cmocka_unit_test(mixing_leaves_the_mean_as_it_is),
         cmocka_unit_test(everything_sent_equals_plain_mixing),
-        cmocka_unit_test(workers_draw_together_geometrically),
+        cmocka_unit_test(ranks_converge_geometrically),
         cmocka_unit_test(gossip_is_deterministic_and_averages_when_asked),
         cmocka_unit_test(averages_are_counted_as_a_ring_sends_them),
         cmocka_unit_test(reducers_refuse_gossip),

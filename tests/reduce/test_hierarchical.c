@@ -60,7 +60,7 @@ static void bytes_are_those_of_the_formula(void **state) {
     frug_layout_destroy(z);
 }
 
-static void crews_that_do_not_fill_machines_are_refused(void **state) {
+static void groups_that_do_not_fill_nodes_are_refused(void **state) {
     (void)state;
     frug_layout *z = make_test_layout(40);
     frug_config *config = NULL;
@@ -129,7 +129,7 @@ int main(void) {
         cmocka_unit_test(all_workers_get_the_same_bits_and_nothing_is_lost),
         cmocka_unit_test(one_rank_per_node_equals_gather),
         cmocka_unit_test(bytes_are_those_of_the_formula),
-        cmocka_unit_test(crews_that_do_not_fill_machines_are_refused),
+        cmocka_unit_test(groups_that_do_not_fill_nodes_are_refused),
         cmocka_unit_test(a_damaged_message_is_an_error_on_all_ranks),
         cmocka_unit_test(a_subgroup_is_a_group),
         cmocka_unit_test(the_worked_example_holds),

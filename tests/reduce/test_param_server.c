@@ -66,7 +66,7 @@ static void check_ranges(const server_fixture *t) {
     frug_config_destroy(config);
 }
 
-static void in_step_servers_give_the_bits_of_a_gather(void **state) {
+static void synchronous_servers_give_the_bits_of_a_gather(void **state) {
     (void)state;
     static const char *const configs[] = {"frugrad", "feedback=plain,residual=f32,value=f32,density=0.2",
                                           "segment=tensor,residual=f32,index=auto",
@@ -444,7 +444,7 @@ static void invalid_ranks_and_options_are_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(in_step_servers_give_the_bits_of_a_gather),
+        cmocka_unit_test(synchronous_servers_give_the_bits_of_a_gather),
         cmocka_unit_test(servers_may_have_an_empty_range),
         cmocka_unit_test(a_repeated_push_is_acknowledged_and_ignored),
         cmocka_unit_test(the_rate_of_the_first_worker_is_used),

@@ -123,7 +123,7 @@ static void a_sum_in_place_equals_a_sum_added_to_zeros(void **state) {
 }
 
 /* A ring needs memory for one chunk of the bucket, and for the elements between tensors. */
-static void a_dense_sum_in_place_holds_no_second_copy(void **state) {
+static void a_dense_sum_in_place_needs_no_second_copy(void **state) {
     (void)state;
     frug_layout *layout = layout_with_gaps(20);
     task t = {.config = "reduce=dense", .layout = layout, .n = frug_layout_elements(layout), .in_place = 1};
@@ -136,7 +136,7 @@ static void a_dense_sum_in_place_holds_no_second_copy(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_sum_in_place_equals_a_sum_added_to_zeros),
-        cmocka_unit_test(a_dense_sum_in_place_holds_no_second_copy),
+        cmocka_unit_test(a_dense_sum_in_place_needs_no_second_copy),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -174,7 +174,7 @@ static frug_status run_with_fault(frug_comm *comm, void *shared) {
     return status;
 }
 
-static void trouble_of_one_is_an_error_of_all_and_nobody_hangs(void **state) {
+static void an_error_of_one_rank_is_an_error_on_all(void **state) {
     (void)state;
     static const struct {
         fault fault;
@@ -207,7 +207,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_workers_get_the_same_bits_and_nothing_is_lost),
         cmocka_unit_test(the_worked_examples_hold),
-        cmocka_unit_test(trouble_of_one_is_an_error_of_all_and_nobody_hangs),
+        cmocka_unit_test(an_error_of_one_rank_is_an_error_on_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,7 +21,7 @@ typedef struct thread_worker {
     char error[512];
 } thread_worker;
 
-static inline void *crew_run(void *arg) {
+static inline void *worker_thread_main(void *arg) {
     thread_worker *m = arg;
     m->status = m->work(m->comm, m->shared);
     strncpy(m->error, frug_last_error(), sizeof m->error - 1);
@@ -35,7 +35,7 @@ static inline void run_workers(int size, worker_fn *work, void *shared, double d
     for (int i = 0; i < size; i++) {
         member[i] = (thread_worker){.comm = comm[i], .work = work, .shared = shared};
         OK(frug_comm_set_timeout(comm[i], deadline));
-        assert_int_equal(pthread_create(&member[i].thread, NULL, crew_run, &member[i]), 0);
+        assert_int_equal(pthread_create(&member[i].thread, NULL, worker_thread_main, &member[i]), 0);
     }
     for (int i = 0; i < size; i++)
         assert_int_equal(pthread_join(member[i].thread, NULL), 0);

@@ -100,7 +100,7 @@ static void same_files(const char *a, const char *b, const char *what) {
 
 /** A run as fgt_job_train() creates it, but its workers are inspected at the end. */
 typedef struct evaluations {
-    fgt_run crew;
+    fgt_run run;
     float *weights[4]; /* of each worker */
     size_t elements;
 } evaluations;
@@ -115,7 +115,7 @@ typedef struct hand {
 static void *run_worker(void *arg) {
     hand *h = arg;
     fgt_worker w;
-    h->status = fgt_worker_open(&w, &h->all->crew, h->comm, true);
+    h->status = fgt_worker_open(&w, &h->all->run, h->comm, true);
     if (h->status == FGIO_EXIT_OK)
         h->status = fgt_worker_train(&w);
     if (h->status == FGIO_EXIT_OK) {
@@ -135,11 +135,11 @@ static void train_and_evaluate(const fgt_job *job, evaluations *l) {
     fgt_report report = {0};
     hand h[4] = {0};
     frug_comm *comm[4];
-    l->crew = (fgt_run){.job = job, .report = &report, .base_rate = job->rate, .batch = job->batch};
-    snprintf(l->crew.optimizer, sizeof l->crew.optimizer, "%s", job->optimizer);
-    assert_int_equal(fgt_model_parse(job->model, &l->crew.model), FGIO_EXIT_OK);
-    assert_int_equal(fgt_rate_parse(job->schedule, &l->crew.rate), FGIO_EXIT_OK);
-    const fgt_model *m = &l->crew.model;
+    l->run = (fgt_run){.job = job, .report = &report, .base_rate = job->rate, .batch = job->batch};
+    snprintf(l->run.optimizer, sizeof l->run.optimizer, "%s", job->optimizer);
+    assert_int_equal(fgt_model_parse(job->model, &l->run.model), FGIO_EXIT_OK);
+    assert_int_equal(fgt_rate_parse(job->schedule, &l->run.rate), FGIO_EXIT_OK);
+    const fgt_model *m = &l->run.model;
     fgt_data_options want = {.task = m->task,
                              .path = "builtin",
                              .length = m->length,
@@ -149,7 +149,7 @@ static void train_and_evaluate(const fgt_job *job, evaluations *l) {
                              .classes = m->classes,
                              .samples = job->samples,
                              .seed = job->seed};
-    assert_int_equal(fgt_data_open(&want, &l->crew.data), FGIO_EXIT_OK);
+    assert_int_equal(fgt_data_open(&want, &l->run.data), FGIO_EXIT_OK);
     OK(frug_comm_threads((int)job->workers, comm));
     for (uint32_t i = 0; i < job->workers; i++) {
         h[i] = (hand){.comm = comm[i], .all = l};
@@ -161,7 +161,7 @@ static void train_and_evaluate(const fgt_job *job, evaluations *l) {
         assert_int_equal(h[i].status, FGIO_EXIT_OK);
         frug_comm_destroy(comm[i]);
     }
-    fgt_data_close(l->crew.data);
+    fgt_data_close(l->run.data);
 }
 
 static void free_evaluations(evaluations *l) {
@@ -249,7 +249,7 @@ static void gossip_of_all_entries_equals_the_mean_gradient(void **state) {
 /* The mean is evaluated and saved, running statistics too; evaluations on the way have no effect. */
 static void gossip_evaluates_the_mean(void **state) {
     (void)state;
-    fgt_report told[2];
+    fgt_report reported[2];
     for (uint32_t often = 0; often < 2; often++) {
         fgt_job job = small_job("resnet20", "gsgd", 3);
         job.batch = 2;
@@ -258,9 +258,9 @@ static void gossip_evaluates_the_mean(void **state) {
         job.eval_every = often ? 2 : 1000000;
         job.save_every = 0;
         job.save = under(often ? "often" : "once");
-        told[often] = train(&job, NULL);
-        assert_string_equal(told[often].algorithm, "gossip");
-        assert_int_equal(told[often].step, 4);
+        reported[often] = train(&job, NULL);
+        assert_string_equal(reported[often].algorithm, "gossip");
+        assert_int_equal(reported[often].step, 4);
     }
     same_files(file_of("often", 4), file_of("once", 4), "looking");
     fgt_job job = small_job("resnet20", "gsgd", 1);
@@ -268,11 +268,12 @@ static void gossip_evaluates_the_mean(void **state) {
     fgt_eval_result q;
     job.resume = file_of("once", 4);
     assert_int_equal(fgt_job_eval(&job, FGT_SPLITS, &q, &report), FGIO_EXIT_OK);
-    if (!(fabs(q.loss - told[0].quality.loss) < 1e-5 * q.loss))
-        fail_msg("the file has loss %.9g, the run said %.9g", q.loss, told[0].quality.loss);
-    assert_true(told[0].bytes_sent == told[1].bytes_sent && told[0].density_mean < 0.45);
-    assert_true(told[0].bytes_sent > 4 * 2 * 4 * told[0].params * 4 / 10); /* 40 % of floats to each of two neighbors */
-    assert_true(told[0].bytes_sent < 4 * 2 * 4 * told[0].params * 5 / 10);
+    if (!(fabs(q.loss - reported[0].quality.loss) < 1e-5 * q.loss))
+        fail_msg("the file has loss %.9g, the run said %.9g", q.loss, reported[0].quality.loss);
+    assert_true(reported[0].bytes_sent == reported[1].bytes_sent && reported[0].density_mean < 0.45);
+    assert_true(reported[0].bytes_sent >
+                4 * 2 * 4 * reported[0].params * 4 / 10); /* 40 % of floats to each of two neighbors */
+    assert_true(reported[0].bytes_sent < 4 * 2 * 4 * reported[0].params * 5 / 10);
     remove_run("often");
     remove_run("once");
 }
@@ -328,9 +329,9 @@ static void note_norm(void *ctx, const fgt_progress *p) {
 }
 
 /* Length of one step of plain SGD, as a multiple of the rate: the norm of the applied gradient. */
-static double length_of_step(const char *method, double clip, double told[2]) {
+static double length_of_step(const char *method, double clip, double reported[2]) {
     fgt_job job = small_job("lenet", method, 1);
-    const fgt_job_callbacks watch = {.ctx = told, .step = note_norm};
+    const fgt_job_callbacks watch = {.ctx = reported, .step = note_norm};
     double sum = 0;
     job.optimizer = "sgd:momentum=0,decay=0";
     job.schedule = "constant";
@@ -362,13 +363,13 @@ static void norm_is_that_of_the_applied_gradient(void **state) {
     static const char *const methods[] = {"dense,reduce=dense",
                                           "dense,reduce=gather"}; /* exactly; by a mean of norms */
     for (size_t i = 0; i < 2; i++) {
-        double told[2], length = length_of_step(methods[i], 0, told);
-        assert_true(fabs(length - told[0]) < 1e-4 * length); /* weights are floats: their change has fewer digits */
-        assert_true(told[1] == 1);
-        double clip = 0.25 * length, clipped = length_of_step(methods[i], clip, told);
-        if (!(fabs(clipped - clip) < 1e-3 * clip && fabs(told[0] - length) < 1e-4 * length))
-            fail_msg("%s: clipped to %g is %g, of norm %g", methods[i], clip, clipped, told[0]);
-        assert_true(fabs(told[1] - 0.25) < 1e-3);
+        double reported[2], length = length_of_step(methods[i], 0, reported);
+        assert_true(fabs(length - reported[0]) < 1e-4 * length); /* weights are floats: their change has fewer digits */
+        assert_true(reported[1] == 1);
+        double clip = 0.25 * length, clipped = length_of_step(methods[i], clip, reported);
+        if (!(fabs(clipped - clip) < 1e-3 * clip && fabs(reported[0] - length) < 1e-4 * length))
+            fail_msg("%s: clipped to %g is %g, of norm %g", methods[i], clip, clipped, reported[0]);
+        assert_true(fabs(reported[1] - 0.25) < 1e-3);
     }
 }
 

@@ -312,13 +312,13 @@ static void estimate_matches_allocation(void **state) {
         job.steps = 1;
         job.eval = false;
         assert_int_equal(fgt_job_train(&job, NULL, &report), FGIO_EXIT_OK);
-        fgt_run crew = {.job = &job, .report = &report, .batch = job.batch};
-        snprintf(crew.optimizer, sizeof crew.optimizer, "%s", report.optimizer);
-        assert_int_equal(fgt_model_parse(job.model, &crew.model), FGIO_EXIT_OK);
-        fgt_data_options want = {.task = crew.model.task, .path = "builtin", .length = 64, .samples = 60, .seed = 1};
-        assert_int_equal(fgt_data_open(&want, &crew.data), FGIO_EXIT_OK);
-        assert_int_equal(fgt_memory_estimate(&crew, ways[i].accumulate, FGT_KEEP_ALL, &need), FGIO_EXIT_OK);
-        fgt_data_close(crew.data);
+        fgt_run run = {.job = &job, .report = &report, .batch = job.batch};
+        snprintf(run.optimizer, sizeof run.optimizer, "%s", report.optimizer);
+        assert_int_equal(fgt_model_parse(job.model, &run.model), FGIO_EXIT_OK);
+        fgt_data_options want = {.task = run.model.task, .path = "builtin", .length = 64, .samples = 60, .seed = 1};
+        assert_int_equal(fgt_data_open(&want, &run.data), FGIO_EXIT_OK);
+        assert_int_equal(fgt_memory_estimate(&run, ways[i].accumulate, FGT_KEEP_ALL, &need), FGIO_EXIT_OK);
+        fgt_data_close(run.data);
         double foreseen = (double)(need.weights + need.gradients + need.library);
         if (!(foreseen > 0.8 * (double)report.model_state_bytes && foreseen < 1.3 * (double)report.model_state_bytes))
             fail_msg("%s, %u: %.0f bytes foreseen, %.0f taken", ways[i].method, ways[i].accumulate, foreseen,

@@ -130,7 +130,7 @@ static void norms_are_averaged(void **state) {
         weights = 0.9 * weights + 1;
         fgt_clip_update(&clip, norm);
         assert_true(fabs(fgt_clip_factor(&clip) / (2 * weights / sum) - 1) < 1e-14);
-        fgt_clip_update(&clip, (double)NAN); /* not heard */
+        fgt_clip_update(&clip, (double)NAN); /* ignored */
         fgt_clip_update(&clip, (double)INFINITY);
     }
     fgt_clip never = fgt_clip_init(0, 0.9);

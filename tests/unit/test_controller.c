@@ -67,7 +67,7 @@ static void sensitivity_factor_is_a_clipped_square_root(void **state) {
         assert_true(frugi_control_density(control, 0, i) == 0.0625);
     frugi_control_set_weight(control, 0, 3);
     frugi_control_set_weight(control, 1, 3);
-    for (size_t i = 0; i < COUNT; i++) /* equal weights, and those untold, count 1 */
+    for (size_t i = 0; i < COUNT; i++) /* equal weights, and those not set, count 1 */
         assert_true(frugi_control_density(control, 0, i) == 0.0625);
     frugi_control_set_weight(control, 0, 8); /* mean 5 of 8 and 2 */
     frugi_control_set_weight(control, 1, 2);

@@ -28,6 +28,18 @@ bool fgio_json_equals(const json_t *object, const char *key, const char *text) {
     return value != NULL && strcmp(value, text) == 0;
 }
 
+char *fgio_json_dump(const json_t *value, size_t flags) {
+    size_t len = json_dumpb(value, NULL, 0, flags);
+    char *text = len > 0 ? malloc(len + 1) : NULL;
+    if (text != NULL && json_dumpb(value, text, len, flags) != len) {
+        free(text);
+        return NULL;
+    }
+    if (text != NULL)
+        text[len] = '\0';
+    return text;
+}
+
 int fgio_json_print(json_t *value, size_t flags, FILE *to) {
     int failed = value == NULL || json_dumpf(value, to, flags | JSON_REAL_PRECISION(9)) != 0;
     json_decref(value);

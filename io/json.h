@@ -17,6 +17,10 @@ json_t *fgio_json_real(double number);
 /** Whether a member of an object is a string equal to text. */
 bool fgio_json_equals(const json_t *object, const char *key, const char *text);
 
+/** The value as text, freed by the caller; NULL without memory. flags as in json_dumps(), which drops keys of an object
+ * when memory runs out (jansson 2.14). */
+char *fgio_json_dump(const json_t *value, size_t flags);
+
 /** Print a value and a newline, and drop the reference. flags as in json_dumpf(). Returns FGIO_EXIT_OK, or
  * FGIO_EXIT_FAIL after an error message. */
 int fgio_json_print(json_t *value, size_t flags, FILE *to);

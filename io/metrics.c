@@ -8,6 +8,7 @@
 
 #include "io/files.h"
 #include "io/error.h"
+#include "io/json.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -88,7 +89,7 @@ int fgio_metrics_open(const char *path, uint64_t resumed, fgio_metrics **metrics
 }
 
 int fgio_metrics_put(fgio_metrics *metrics, json_t *object) {
-    char *text = object == NULL ? NULL : json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    char *text = object == NULL ? NULL : fgio_json_dump(object, JSON_COMPACT | JSON_REAL_PRECISION(9));
     json_decref(object);
     size_t len = text == NULL ? 0 : strlen(text);
     if (text == NULL)

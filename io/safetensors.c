@@ -8,6 +8,9 @@
  */
 #include "io/safetensors.h"
 
+#include "io/json.h"
+
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -93,6 +96,11 @@ static int read_offsets(const json_t *entry, const char *name, located_item *loc
     return 0;
 }
 
+static int out_of_memory(fgio_reason *why) {
+    fgio_fail(why, "not enough memory");
+    return FGIO_SAFETENSORS_NO_MEMORY;
+}
+
 static int read_entry(const json_t *entry, const char *name, located_item *located, fgio_reason *why) {
     if (!json_is_object(entry))
         return fgio_fail(why, "tensor '%.80s' is not described by an object", name);
@@ -102,7 +110,7 @@ static int read_entry(const json_t *entry, const char *name, located_item *locat
         read_offsets(entry, name, located, why) != 0)
         return -1;
     located->item.name = strdup(name);
-    return located->item.name == NULL ? fgio_fail(why, "not enough memory") : 0;
+    return located->item.name == NULL ? out_of_memory(why) : 0;
 }
 
 static int read_metadata(json_t *entry, fgio_safetensors *file, fgio_reason *why) {
@@ -156,8 +164,9 @@ static int read_entries(json_t *root, located_item *located, size_t *count, fgio
             if (read_metadata(entry, file, why) != 0)
                 return -1;
         } else {
-            if (read_entry(entry, name, &located[*count], why) != 0)
-                return -1;
+            int code = read_entry(entry, name, &located[*count], why);
+            if (code != 0)
+                return code;
             ++*count;
         }
     }
@@ -167,7 +176,7 @@ static int read_entries(json_t *root, located_item *located, size_t *count, fgio
 static int store_items(const located_item *located, size_t count, fgio_safetensors *file, fgio_reason *why) {
     file->item = calloc(count + 1, sizeof *file->item);
     if (file->item == NULL)
-        return fgio_fail(why, "not enough memory");
+        return out_of_memory(why);
     for (size_t i = 0; i < count; i++)
         file->item[i] = located[i].item;
     file->count = count;
@@ -178,7 +187,7 @@ static int read_root(json_t *root, uint64_t first, uint64_t len, fgio_safetensor
     size_t count = 0;
     located_item *located = calloc(json_object_size(root) + 1, sizeof *located);
     if (located == NULL)
-        return fgio_fail(why, "not enough memory");
+        return out_of_memory(why);
     int code = read_entries(root, located, &count, file, why);
     if (code == 0)
         code = check_offsets(located, count, first, len, why);
@@ -219,10 +228,11 @@ int fgio_safetensors_parse_head(const unsigned char *bytes, size_t len, uint64_t
         return -1;
     if (head > len)
         return fgio_fail(why, "ends inside the safetensors header");
+    errno = 0; /* the text of a parser error does not tell that memory ran out */
     json_t *root =
         json_loadb((const char *)bytes + LENGTH_BYTES, (size_t)head - LENGTH_BYTES, JSON_REJECT_DUPLICATES, &error);
     if (root == NULL)
-        return fgio_fail(why, "safetensors header: %s", error.text);
+        return errno == ENOMEM ? out_of_memory(why) : fgio_fail(why, "safetensors header: %s", error.text);
     int code = !json_is_object(root) ? fgio_fail(why, "the safetensors header is not a JSON object")
                                      : read_root(root, head, file_len - head, &parsed, why);
     json_decref(root);
@@ -256,14 +266,20 @@ const fgio_tensor *fgio_safetensors_find(const fgio_safetensors *file, const cha
     return NULL;
 }
 
+/* NULL without memory. */
 static json_t *entry_json(const fgio_tensor *item, uint64_t begin, uint64_t end) {
     const char *word = NULL;
     for (int i = 0; i < DTYPE_NAMES && word == NULL; i++)
         if (dtype_names[i].dtype == item->dtype)
             word = dtype_names[i].word;
     json_t *shape = json_array();
+    int failed = shape == NULL;
     for (uint32_t d = 0; d < item->ndim; d++)
-        json_array_append_new(shape, json_integer((json_int_t)item->shape[d]));
+        failed |= json_array_append_new(shape, json_integer((json_int_t)item->shape[d]));
+    if (failed) {
+        json_decref(shape);
+        return NULL;
+    }
     return json_pack("{s:s, s:o, s:[I, I]}", "dtype", word, "shape", shape, "data_offsets", (json_int_t)begin,
                      (json_int_t)end);
 }
@@ -294,7 +310,7 @@ int fgio_safetensors_header(const fgio_tensor *item, size_t count, json_t *metad
         bad = json_object_set_new(root, item[i].name, entry_json(&item[i], at, end)) != 0;
         at = end;
     }
-    char *text = bad ? NULL : json_dumps(root, JSON_COMPACT);
+    char *text = bad ? NULL : fgio_json_dump(root, JSON_COMPACT);
     json_decref(root);
     int code = text == NULL ? fgio_fail(why, "a tensor name is not UTF-8, or memory ran out")
                             : frame_header(text, header, why);

@@ -10,6 +10,8 @@
 /** Size of the length field at the beginning of a file, in bytes. */
 #define FGIO_SAFETENSORS_LENGTH 8
 
+#define FGIO_SAFETENSORS_NO_MEMORY (-2)
+
 typedef struct fgio_safetensors {
     fgio_tensor *item; /* in the order of their data */
     size_t count;
@@ -32,6 +34,8 @@ int fgio_safetensors_parse(const unsigned char *bytes, size_t len, fgio_safetens
  *
  *   bytes, len   the beginning of the file; fgio_safetensors_head_bytes() gives the length needed
  *   file_len     of the whole file
+ *
+ * Returns FGIO_SAFETENSORS_NO_MEMORY if memory ran out: the file may be good.
  */
 int fgio_safetensors_parse_head(const unsigned char *bytes, size_t len, uint64_t file_len, fgio_safetensors *file,
                                 fgio_reason *why);

@@ -43,11 +43,14 @@ static int read_header(fgio_tensor_file *file) {
     if (file->data == 0)
         return fgio_error("%s: %s", file->path, why.text);
     unsigned char *bytes = malloc((size_t)file->data);
+    file->out_of_memory = bytes == NULL;
     if (bytes == NULL)
         return fgio_error("%s: not enough memory for its header", file->path);
     code = fgio_tensor_file_read(file, 0, bytes, (size_t)file->data);
-    if (code == FGIO_EXIT_OK &&
-        fgio_safetensors_parse_head(bytes, (size_t)file->data, file->len, &file->head, &why) != 0)
+    int bad =
+        code == FGIO_EXIT_OK ? fgio_safetensors_parse_head(bytes, (size_t)file->data, file->len, &file->head, &why) : 0;
+    file->out_of_memory = bad == FGIO_SAFETENSORS_NO_MEMORY;
+    if (bad)
         code = fgio_error("%s: %s", file->path, why.text);
     free(bytes);
     return code;
@@ -56,6 +59,7 @@ static int read_header(fgio_tensor_file *file) {
 static int open_path(const char *path, fgio_tensor_file *file) {
     struct stat st;
     file->path = strdup(path);
+    file->out_of_memory = file->path == NULL;
     if (file->path == NULL)
         return fgio_error("%s: out of memory", path);
     file->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* do not block on a pipe, which is rejected below */
@@ -74,8 +78,11 @@ static int open_path(const char *path, fgio_tensor_file *file) {
 int fgio_tensor_file_open(const char *path, fgio_tensor_file *file) {
     *file = (fgio_tensor_file)FGIO_TENSOR_FILE_CLOSED;
     int code = open_path(path, file);
-    if (code != FGIO_EXIT_OK)
+    if (code != FGIO_EXIT_OK) {
+        bool out_of_memory = file->out_of_memory;
         fgio_tensor_file_close(file);
+        file->out_of_memory = out_of_memory;
+    }
     return code;
 }
 

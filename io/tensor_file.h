@@ -8,20 +8,19 @@
 
 #include "io/safetensors.h"
 
+#include <stdbool.h>
+
 typedef struct fgio_tensor_file {
     char *path;            /* for messages */
     int fd;                /* -1 when closed */
     uint64_t len;          /* of the file */
     uint64_t data;         /* offset of the data */
     fgio_safetensors head; /* items without data */
+    bool out_of_memory;    /* why it could not be opened; the file itself may be good */
 } fgio_tensor_file;
 
 #define FGIO_TENSOR_FILE_CLOSED                                                                                        \
-    {                                                                                                                  \
-        NULL, -1, 0, 0, {                                                                                              \
-            NULL, 0, NULL                                                                                              \
-        }                                                                                                              \
-    }
+    { NULL, -1, 0, 0, {NULL, 0, NULL}, false }
 
 /** Open a file and read its header. On failure the file is closed. */
 int fgio_tensor_file_open(const char *path, fgio_tensor_file *file);

@@ -1,10 +1,13 @@
 /*
- * alloc_faults.h - make the n-th allocation of this thread fail. The program is linked with --wrap for these functions,
- * so every call from our own objects comes here; those inside shared libraries (libc, BLAS, jansson) do not.
+ * alloc_faults.h - make the n-th allocation of this thread, or of the process, fail. The program is linked with --wrap
+ * for these functions, so every call from our own objects comes here; those inside shared libraries (libc, BLAS) do
+ * not. Jansson's do once its allocator is set to the malloc() of a test.
  */
 #ifndef FRUG_TEST_ALLOC_FAULTS_H
 #define FRUG_TEST_ALLOC_FAULTS_H
 
+#include <errno.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,10 +21,28 @@ static inline void fault_arm(long n) {
     fault_fired = false;
 }
 
+static atomic_long process_fault; /* which allocation of the process fails; 0: none, and none is counted */
+static atomic_long fault_count;   /* allocations of all threads since fault_arm_process() */
+
+/** Let the n-th allocation of the process from now on fail, once. */
+static inline void fault_arm_process(long n) {
+    atomic_store(&fault_count, 0);
+    atomic_store(&process_fault, n);
+}
+
+/** Turn it off. Returns what was armed. */
+static inline long fault_disarm_process(void) {
+    return atomic_exchange(&process_fault, 0);
+}
+
 static inline bool fault_due(void) {
-    if (faults_left == 0 || --faults_left > 0)
-        return false;
-    fault_fired = true;
+    long armed = atomic_load(&process_fault);
+    if (armed == 0 || atomic_fetch_add(&fault_count, 1) + 1 != armed) {
+        if (faults_left == 0 || --faults_left > 0)
+            return false;
+        fault_fired = true;
+    }
+    errno = ENOMEM;
     return true;
 }
 
@@ -50,7 +71,7 @@ void *__wrap_aligned_alloc(size_t alignment, size_t bytes) {
 }
 
 int __wrap_posix_memalign(void **p, size_t alignment, size_t bytes) {
-    return fault_due() ? 12 /* ENOMEM */ : __real_posix_memalign(p, alignment, bytes);
+    return fault_due() ? ENOMEM : __real_posix_memalign(p, alignment, bytes);
 }
 
 char *__wrap_strdup(const char *s) {

@@ -7,6 +7,7 @@
 
 #include "base/crc32c.h"
 #include "io/error.h"
+#include "io/json.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -91,7 +92,9 @@ static int open_verified(fgt_checkpoint *c, const char *path) {
     if (code != FGIO_EXIT_OK) {
         json_decref(c->metadata);
         c->metadata = NULL;
+        bool out_of_memory = c->file.out_of_memory;
         fgio_tensor_file_close(&c->file);
+        c->file.out_of_memory = out_of_memory;
     }
     return code;
 }
@@ -109,7 +112,7 @@ static int open_newest(fgt_checkpoint *c, const char *directory) {
         code = fgt_checkpoint_name(directory, entry[i].step, path, sizeof path)
                    ? open_verified(c, path)
                    : fgio_error("%s: the name is too long", directory);
-        if (code == FGIO_EXIT_OK)
+        if (code == FGIO_EXIT_OK || c->file.out_of_memory) /* without memory it is not known to be damaged */
             break;
         if (i + 1 < count)
             fgio_hint("skipped; using the checkpoint before it, of step %" PRIu64, entry[i + 1].step);
@@ -124,7 +127,7 @@ static int find_and_open(fgt_checkpoint *c, const char *path, char **text) {
     int code = stat(path, &st) == 0 && S_ISDIR(st.st_mode) ? open_newest(c, path) : open_verified(c, path);
     if (code != FGIO_EXIT_OK)
         return code;
-    *text = json_dumps(c->metadata, JSON_COMPACT);
+    *text = fgio_json_dump(c->metadata, JSON_COMPACT);
     return *text == NULL ? fgio_error("%s: out of memory", path) : FGIO_EXIT_OK;
 }
 

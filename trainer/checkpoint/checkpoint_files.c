@@ -76,8 +76,9 @@ bool fgt_checkpoint_generation(const json_t *metadata, uint64_t *generation) {
            fgt_checkpoint_number(metadata, FGT_KEY_GENERATION, FGT_GENERATION_MAX, generation);
 }
 
-/* The generation is in the header; errors of a file are reported when it is opened for use. */
-static void read_generation(const char *directory, fgt_checkpoint_entry *entry) {
+/* The generation is in the header; errors of a file are reported when it is opened for use. Returns false without
+ * memory: the file may be good, so the order of the files is unknown. */
+static bool read_generation(const char *directory, fgt_checkpoint_entry *entry) {
     char path[PATH_MAX];
     fgio_tensor_file file = FGIO_TENSOR_FILE_CLOSED;
     fgio_errors_mute(1);
@@ -85,7 +86,9 @@ static void read_generation(const char *directory, fgt_checkpoint_entry *entry) 
                       fgio_tensor_file_open(path, &file) == FGIO_EXIT_OK &&
                       fgt_checkpoint_generation(file.head.metadata, &entry->generation);
     fgio_errors_mute(0);
+    bool known = !file.out_of_memory;
     fgio_tensor_file_close(&file);
+    return known;
 }
 
 int fgt_checkpoint_list(const char *directory, fgt_checkpoint_entry **entries, size_t *count) {
@@ -94,24 +97,27 @@ int fgt_checkpoint_list(const char *directory, fgt_checkpoint_entry **entries, s
     size_t have = 0, capacity = 0;
     if (dir == NULL)
         return fgio_error("%s: cannot open: %s", directory, strerror(errno));
-    for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
+    bool known = true;
+    for (struct dirent *entry; known && (entry = readdir(dir)) != NULL;) {
         uint64_t step;
         if (!fgt_checkpoint_name_step(entry->d_name, &step))
             continue;
         if (have == capacity) {
-            capacity = 2 * capacity + 16;
-            fgt_checkpoint_entry *grown = realloc(list, capacity * sizeof *list);
-            if (grown == NULL) {
-                free(list);
-                closedir(dir);
-                return fgio_error("%s: out of memory", directory);
-            }
-            list = grown;
+            fgt_checkpoint_entry *grown = realloc(list, (2 * capacity + 16) * sizeof *list);
+            known = grown != NULL;
+            capacity = known ? 2 * capacity + 16 : capacity;
+            list = known ? grown : list;
         }
-        list[have] = (fgt_checkpoint_entry){.step = step};
-        read_generation(directory, &list[have++]);
+        if (known) {
+            list[have] = (fgt_checkpoint_entry){.step = step};
+            known = read_generation(directory, &list[have++]);
+        }
     }
     closedir(dir);
+    if (!known) {
+        free(list);
+        return fgio_error("%s: out of memory", directory);
+    }
     if (have > 1)
         qsort(list, have, sizeof *list, compare_newest_first);
     *entries = list;

@@ -63,25 +63,30 @@ static int list_parts(writer_state *w) {
     return w->parts.out_of_memory ? fgio_error("checkpoint: out of memory") : FGIO_EXIT_OK;
 }
 
+/* NULL without memory. */
 static json_t *metadata_of(const writer_state *w, uint64_t step, json_t *run_metadata) {
     const char *key;
     json_t *value;
     char number[32];
     json_t *metadata = json_object();
+    int failed = metadata == NULL;
     json_object_foreach(run_metadata, key, value) {
         if (json_is_string(value))
-            json_object_set(metadata, key, value);
+            failed |= json_object_set(metadata, key, value);
     }
-    json_object_set_new(metadata, "format", json_string("pt")); /* expected by readers of models */
-    json_object_set_new(metadata, FGT_KEY_FORMAT, json_string(FGT_FORMAT));
+    failed |= json_object_set_new(metadata, "format", json_string("pt")); /* expected by readers of models */
+    failed |= json_object_set_new(metadata, FGT_KEY_FORMAT, json_string(FGT_FORMAT));
     snprintf(number, sizeof number, "%" PRIu64, step);
-    json_object_set_new(metadata, FGT_KEY_STEP, json_string(number));
+    failed |= json_object_set_new(metadata, FGT_KEY_STEP, json_string(number));
     snprintf(number, sizeof number, "%d", w->size);
-    json_object_set_new(metadata, FGT_KEY_WORKERS, json_string(number));
+    failed |= json_object_set_new(metadata, FGT_KEY_WORKERS, json_string(number));
     snprintf(number, sizeof number, "%" PRIu64, w->generation);
     if (w->generation > 0)
-        json_object_set_new(metadata, FGT_KEY_GENERATION, json_string(number));
-    return metadata;
+        failed |= json_object_set_new(metadata, FGT_KEY_GENERATION, json_string(number));
+    if (!failed)
+        return metadata;
+    json_decref(metadata);
+    return NULL;
 }
 
 static void write_bytes(writer_state *w, const void *bytes, size_t len) {
@@ -106,7 +111,8 @@ static int write_header(writer_state *w, uint64_t step, json_t *run_metadata) {
                                  .shape = {FGT_CHECKSUM_BYTES},
                                  .count = FGT_CHECKSUM_BYTES};
     json_t *metadata = metadata_of(w, step, run_metadata);
-    int bad = fgio_safetensors_header(items, count + 1, metadata, &header, &why);
+    int bad = metadata == NULL ? fgio_fail(&why, "out of memory")
+                               : fgio_safetensors_header(items, count + 1, metadata, &header, &why);
     json_decref(metadata);
     free(items);
     if (bad)

@@ -9,23 +9,37 @@
 
 #include "trainer/checkpoint/checkpoint.h"
 #include "io/error.h"
+#include "io/json.h"
+#include "trainer/run/worker_group.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static void set_text(json_t *metadata, const char *key, const char *value) {
-    json_object_set_new(metadata, key, json_string(value));
+/** Metadata while they are collected. */
+typedef struct metadata_builder {
+    json_t *map;
+    bool failed; /* memory ran out: a key is missing */
+} metadata_builder;
+
+static metadata_builder builder_create(void) {
+    json_t *map = json_object();
+    return (metadata_builder){map, map == NULL};
 }
 
-static void set_count(json_t *metadata, const char *key, uint64_t value) {
+static void set_text(metadata_builder *metadata, const char *key, const char *value) {
+    if (json_object_set_new(metadata->map, key, fgio_json_text(value)) != 0)
+        metadata->failed = true;
+}
+
+static void set_count(metadata_builder *metadata, const char *key, uint64_t value) {
     char text[32];
     snprintf(text, sizeof text, "%llu", (unsigned long long)value);
     set_text(metadata, key, text);
 }
 
 /* The shortest text that restores every bit. */
-static void set_real(json_t *metadata, const char *key, double value) {
+static void set_real(metadata_builder *metadata, const char *key, double value) {
     char text[64];
     for (int digits = 15; digits <= 17; digits++) {
         snprintf(text, sizeof text, "%.*g", digits, value);
@@ -54,7 +68,7 @@ static const char *or_none(const char *text) {
 
 /* The optimizer text of fine-tuning has the number of threads, which does not change the result; a run may be resumed
  * with another number. */
-static void set_optimizer(json_t *metadata, const fgt_worker *w) {
+static void set_optimizer(metadata_builder *metadata, const fgt_worker *w) {
     char text[FGT_FINETUNE_TEXT];
     snprintf(text, sizeof text, "%s", frug_optimizer_text(w->optimizer));
     char *threads = strstr(text, ",threads=");
@@ -64,7 +78,7 @@ static void set_optimizer(json_t *metadata, const fgt_worker *w) {
 }
 
 /* The settings that a resumed run must share, under the names of the command line. */
-static void set_settings(json_t *metadata, const fgt_worker *w) {
+static void set_settings(metadata_builder *metadata, const fgt_worker *w) {
     const fgt_run *run = w->run;
     set_text(metadata, "model", run->model.text);
     set_text(metadata, "data", fgt_data_get_info(run->data)->name);
@@ -86,14 +100,14 @@ static void set_settings(json_t *metadata, const fgt_worker *w) {
 }
 
 /* The running norms of --clip auto: the weight, then one for each limit. */
-static void set_limits(json_t *metadata, const fgt_norm_limits *limits) {
+static void set_limits(metadata_builder *metadata, const fgt_norm_limits *limits) {
     json_t *list = json_array();
-    char *text = NULL;
-    json_array_append_new(list, json_real(limits->weight));
+    int failed = json_array_append_new(list, json_real(limits->weight));
     for (size_t i = 0; i < limits->count; i++)
-        json_array_append_new(list, json_real(limits->mean[i]));
-    text = json_dumps(list, JSON_COMPACT | JSON_REAL_PRECISION(17));
+        failed |= json_array_append_new(list, json_real(limits->mean[i]));
+    char *text = failed ? NULL : fgio_json_dump(list, JSON_COMPACT | JSON_REAL_PRECISION(17));
     set_text(metadata, "limits", text ? text : "");
+    metadata->failed |= !text;
     free(text);
     json_decref(list);
 }
@@ -117,8 +131,7 @@ static int get_limits(fgt_worker *w, const json_t *metadata) {
     return valid ? FGIO_EXIT_OK : fgio_error("%s: invalid norms of --clip auto in the checkpoint", w->run->job->resume);
 }
 
-static json_t *collect_metadata(const fgt_worker *w) {
-    json_t *metadata = json_object();
+static void collect_metadata(const fgt_worker *w, metadata_builder *metadata) {
     fgt_traffic traffic = fgt_worker_traffic(w);
     double clip[2];
     fgt_clip_save(&w->clip, clip);
@@ -141,7 +154,6 @@ static json_t *collect_metadata(const fgt_worker *w) {
         set_limits(metadata, fgt_buckets_norm_limits(w->buckets));
         set_count(metadata, "bucket", w->run->job->bucket_bytes);
     }
-    return metadata;
 }
 
 static fgt_checkpoint_state checkpoint_state_of(const fgt_worker *w) {
@@ -154,11 +166,15 @@ int fgt_worker_save(fgt_worker *w) {
     const fgt_run *run = w->run;
     fgt_checkpoint_state state = checkpoint_state_of(w);
     frug_optimizer_seek(w->optimizer, w->step);
-    json_t *metadata = collect_metadata(w);
+    metadata_builder metadata = builder_create();
+    collect_metadata(w, &metadata);
     char path[sizeof run->report->checkpoint] = "";
-    int status = fgt_checkpoint_write(run->job->save, run->job->keep, w->generation, w->step, &state, metadata, path,
-                                      sizeof path);
-    json_decref(metadata);
+    fgio_errors_defer();
+    int status = fgt_group_agree(w->comm, metadata.failed ? fgio_error("checkpoint: out of memory") : FGIO_EXIT_OK);
+    if (status == FGIO_EXIT_OK)
+        status = fgt_checkpoint_write(run->job->save, run->job->keep, w->generation, w->step, &state, metadata.map,
+                                      path, sizeof path);
+    json_decref(metadata.map);
     if (status == FGIO_EXIT_OK && w->rank == 0) {
         memcpy(run->report->checkpoint, path, sizeof path);
         if (run->callbacks && run->callbacks->saved)
@@ -229,16 +245,17 @@ static const char *saved_setting(const json_t *metadata, const char *key) {
 }
 
 static int check_settings(const fgt_worker *w, const json_t *metadata) {
-    json_t *mine = json_object(), *value;
+    metadata_builder mine = builder_create();
+    json_t *value;
     const char *key;
-    int status = FGIO_EXIT_OK;
-    set_settings(mine, w);
-    json_object_foreach(mine, key, value) {
+    set_settings(&mine, w);
+    int status = mine.failed ? fgio_error("%s: out of memory", w->run->job->resume) : FGIO_EXIT_OK;
+    json_object_foreach(mine.map, key, value) {
         const char *saved = saved_setting(metadata, key);
         if (status == FGIO_EXIT_OK && strcmp(json_string_value(value), saved) != 0)
             status = setting_differs(w, key, saved, json_string_value(value));
     }
-    json_decref(mine);
+    json_decref(mine.map);
     return status;
 }
 
@@ -293,6 +310,8 @@ static int restore_run(fgt_worker *w, fgt_checkpoint *checkpoint, const json_t *
         status = check_accumulate(w, metadata);
     if (status == FGIO_EXIT_OK)
         status = set_start_step(w, metadata, step);
+    status = fgt_group_agree(w->comm, status); /* memory may have run out on one worker only */
+    fgio_errors_defer();
     if (status == FGIO_EXIT_OK)
         frug_optimizer_seek(w->optimizer,
                             w->step); /* frees what the saved run had freed by this step: the file does not have it */

@@ -12,6 +12,7 @@
 #include "trainer/run/layer_density.h"
 #include "io/progress.h"
 #include "io/error.h"
+#include "io/json.h"
 
 #include <math.h>
 #include <stdatomic.h>
@@ -279,10 +280,11 @@ static int write_record(fgt_worker *w) {
     if (!w->record)
         return FGIO_EXIT_OK;
     json_t *metadata = json_object();
-    json_object_set_new(metadata, "model", json_string(run->model.text));
-    json_object_set_new(metadata, "data", json_string(fgt_data_get_info(run->data)->name));
-    json_object_set_new(metadata, "optimizer", json_string(frug_optimizer_text(w->optimizer)));
-    int status = fgt_record_write(w->record, run->job->tune->record, metadata);
+    int failed = json_object_set_new(metadata, "model", json_string(run->model.text));
+    failed |= json_object_set_new(metadata, "data", fgio_json_text(fgt_data_get_info(run->data)->name));
+    failed |= json_object_set_new(metadata, "optimizer", json_string(frug_optimizer_text(w->optimizer)));
+    int status = failed ? fgio_error("%s: out of memory", run->job->tune->record)
+                        : fgt_record_write(w->record, run->job->tune->record, metadata);
     json_decref(metadata);
     return status;
 }

@@ -1,0 +1,295 @@
+/*
+ * test_alloc_failure_trainer.c - fail the n-th allocation of the process in a small training run, in one that resumes,
+ * in an evaluation and in restoring a checkpoint. Each ends with an error message and a status, or with the result of
+ * a run in which nothing failed; nothing leaks, and no partial checkpoint is left.
+ */
+#include "faults/alloc_faults.h"
+#include "io/error.h"
+#include "trainer/checkpoint_helpers.h"
+#include "trainer/run/job.h"
+
+#include <limits.h>
+
+static char folder[256];
+
+static const char *path_under(const char *name) {
+    static char path[4][512];
+    static int next;
+    char *p = path[next++ % 4];
+    snprintf(p, sizeof path[0], "%s/%s", folder, name);
+    return p;
+}
+
+static fgt_job tiny_job(void) {
+    return (fgt_job){.model = "mlp",
+                     .data = "builtin",
+                     .method = "frugrad",
+                     .schedule = "cosine,warmup=1",
+                     .rate = 0.01,
+                     .steps = 2,
+                     .seed = 1,
+                     .workers = 1,
+                     .threads = 1,
+                     .batch = 4,
+                     .accumulate = 1,
+                     .samples = 40,
+                     .save_every = 1,
+                     .eval_every = 1000000,
+                     .keep = 100,
+                     .augment = FGT_AUGMENT_AUTO,
+                     .overlap = true,
+                     .eval = true};
+}
+
+#define FNV_START 0xcbf29ce484222325u
+
+static uint64_t fnv1a(uint64_t hash, const void *data, size_t bytes) {
+    for (size_t i = 0; i < bytes; i++)
+        hash = (hash ^ ((const unsigned char *)data)[i]) * 0x100000001b3u;
+    return hash;
+}
+
+/* 0 if the file is not there. */
+static uint64_t file_hash(const char *path) {
+    FILE *f = fopen(path, "rb");
+    unsigned char bytes[4096];
+    uint64_t hash = FNV_START;
+    if (!f)
+        return 0;
+    for (size_t got; (got = fread(bytes, 1, sizeof bytes, f)) > 0;)
+        hash = fnv1a(hash, bytes, got);
+    fclose(f);
+    return hash;
+}
+
+/* ---- what is done while an allocation fails: each returns a status, and a number that identifies its result ---- */
+
+/* Whether a file is a complete checkpoint: one that is opened with its checksum. */
+static bool is_complete(const char *path) {
+    frug_comm *comm = NULL;
+    fgt_checkpoint *checkpoint = NULL;
+    json_t *metadata = NULL;
+    uint64_t step = 0;
+    bool complete = frug_comm_self(&comm) == FRUG_OK &&
+                    fgt_checkpoint_open(path, comm, &checkpoint, &metadata, &step) == FGIO_EXIT_OK;
+    fgt_checkpoint_close(checkpoint);
+    frug_comm_destroy(comm);
+    return complete;
+}
+
+/* A file that is left behind and is no complete checkpoint; empty: there was none. Not a failed assertion at once,
+ * because its text would go into the captured stderr. */
+static char leftover[800];
+
+static void check_folder(const char *directory) {
+    DIR *dir = opendir(directory);
+    for (struct dirent *e; dir && (e = readdir(dir)) != NULL;) {
+        char path[800];
+        snprintf(path, sizeof path, "%s/%s", directory, e->d_name);
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 && (e->d_name[0] == '.' || !is_complete(path)))
+            memcpy(leftover, path, sizeof path);
+    }
+    if (dir)
+        closedir(dir);
+}
+
+/* The result is the last checkpoint. */
+static int train_into(const char *directory, const char *resume, uint64_t *result) {
+    fgt_job job = tiny_job();
+    fgt_report report;
+    char last[600];
+    job.save = directory;
+    job.resume = resume;
+    int status = fgt_job_train(&job, NULL, &report);
+    fault_disarm_process();
+    snprintf(last, sizeof last, "%s/step-000000002.safetensors", directory);
+    *result = file_hash(last);
+    check_folder(directory);
+    remove_folder(directory);
+    return status;
+}
+
+static int use_train(uint64_t *result) {
+    return train_into(path_under("new"), NULL, result);
+}
+
+static int use_resume(uint64_t *result) {
+    return train_into(path_under("again"), path_under("start/step-000000001.safetensors"), result);
+}
+
+static int use_eval(uint64_t *result) {
+    fgt_job job = tiny_job();
+    fgt_eval_result quality = {0};
+    fgt_report report;
+    job.resume = path_under("start");
+    int status = fgt_job_eval(&job, FGT_SPLITS, &quality, &report);
+    memcpy(result, &quality.loss, sizeof *result);
+    return status;
+}
+
+/* From a directory of two: the newest one, whatever fails. The result has its step, the weights and the residual. */
+static int restore_state(frug_comm *comm, sample_state *s, uint64_t *result) {
+    fgt_checkpoint *checkpoint = NULL;
+    json_t *metadata = NULL;
+    uint64_t step = 0;
+    bool redistributed = false;
+    int status = fgt_checkpoint_open(path_under("samples"), comm, &checkpoint, &metadata, &step);
+    if (status == FGIO_EXIT_OK)
+        status = fgt_checkpoint_restore(checkpoint, &s->state, &redistributed);
+    fgt_checkpoint_close(checkpoint);
+    fault_disarm_process();
+    *result = fnv1a(FNV_START, &step, sizeof step);
+    if (status == FGIO_EXIT_OK) {
+        static float residual[1 << 14];
+        size_t bytes = (size_t)s->state.graph->elements * sizeof(float);
+        assert_true(bytes <= sizeof residual);
+        assert_true(residual_of(s, residual));
+        *result = fnv1a(fnv1a(*result, s->state.graph->weights, bytes), residual, bytes);
+    }
+    return status;
+}
+
+static int use_restore(uint64_t *result) {
+    frug_comm *comm = NULL;
+    sample_state s;
+    long armed = fault_disarm_process();
+    OK(frug_comm_self(&comm));
+    assert_true(open_state(comm, 2, "frugrad", &s));
+    fault_arm_process(armed);
+    int status = restore_state(comm, &s, result);
+    close_state(&s);
+    frug_comm_destroy(comm);
+    return status;
+}
+
+/* ---- the sweep ---------------------------------------------------------------------------------- */
+
+typedef int use_fn(uint64_t *result);
+
+static void check_leaks(const char *name, long n) {
+    uint64_t now = 0;
+    frug_memory(&now, NULL);
+    for (int use = 0; use < FGT_USES; use++)
+        now += fgt_counted_bytes((fgt_use)use);
+    if (now != 0)
+        fail_msg("%s: allocation %ld failed, and %llu bytes leak", name, n, (unsigned long long)now);
+}
+
+/* One run with the n-th allocation failing. */
+static void run_with_fault(const char *name, use_fn *use, long n, uint64_t expected) {
+    captured_errors errors;
+    uint64_t result = 0;
+    capture_errors(&errors);
+    fault_arm_process(n);
+    int status = use(&result);
+    fault_disarm_process();
+    end_capture_errors(&errors);
+    check_leaks(name, n);
+    char left[sizeof leftover];
+    memcpy(left, leftover, sizeof left);
+    leftover[0] = '\0';
+    if (left[0])
+        fail_msg("%s: allocation %ld failed, and %s is left: %s", name, n, left, errors.text);
+    if (status == FGIO_EXIT_OK && result != expected)
+        fail_msg("%s: allocation %ld failed, and the run succeeds with another result: %s", name, n, errors.text);
+    if (status != FGIO_EXIT_OK && strstr(errors.text, "frugrad: ") == NULL)
+        fail_msg("%s: allocation %ld failed, and the run ends with %d and no message", name, n, status);
+}
+
+/* Every allocation, under sanitizers every seventh. Without a fault the run succeeds, before and after. */
+static void sweep(const char *name, use_fn *use) {
+    uint64_t expected = 0, result = 0;
+    assert_int_equal(use(&expected), FGIO_EXIT_OK);
+    fault_arm_process(LONG_MAX);
+    assert_int_equal(use(&result), FGIO_EXIT_OK);
+    long count = fault_count, stride = getenv("FRUG_TEST_SHORT") != NULL ? 7 : 1;
+    fault_disarm_process();
+    assert_true(result == expected);
+    for (long n = 1; n <= count; n += stride)
+        run_with_fault(name, use, n, expected);
+    assert_int_equal(use(&result), FGIO_EXIT_OK);
+    assert_true(result == expected);
+    print_message("%s: %ld allocations\n", name, count);
+}
+
+static void training_survives_failed_allocations(void **state) {
+    (void)state;
+    sweep("train", use_train);
+}
+
+static void resuming_survives_failed_allocations(void **state) {
+    (void)state;
+    sweep("resume", use_resume);
+}
+
+static void evaluation_survives_failed_allocations(void **state) {
+    (void)state;
+    sweep("eval", use_eval);
+}
+
+static void restoring_survives_failed_allocations(void **state) {
+    (void)state;
+    sweep("restore", use_restore);
+}
+
+/* ---- jansson 2.14 does not survive all failed allocations itself --------------------------------- */
+
+static _Thread_local bool parsing;
+
+/* It frees the buckets of a hash table twice when it cannot enlarge it, which takes 256 bytes or more. */
+static void *jansson_malloc(size_t bytes) {
+    return bytes < 256 && !parsing ? malloc(bytes) : __real_malloc(bytes);
+}
+
+json_t *__real_json_loadb(const char *text, size_t len, size_t flags, json_error_t *error);
+
+/* Its parser fails an assertion. Here it fails as a whole. */
+json_t *__wrap_json_loadb(const char *text, size_t len, size_t flags, json_error_t *error) {
+    if (fault_due())
+        return NULL;
+    parsing = true;
+    json_t *parsed = __real_json_loadb(text, len, flags, error);
+    parsing = false;
+    return parsed;
+}
+
+/* Two checkpoints of a run, and two of the small state. */
+static int set_up(void **state) {
+    (void)state;
+    json_set_alloc_funcs(jansson_malloc, free);
+    make_folder(folder, sizeof folder);
+    fgt_job job = tiny_job();
+    fgt_report report;
+    frug_comm *comm = NULL;
+    sample_state s;
+    job.save = path_under("start");
+    assert_int_equal(fgt_job_train(&job, NULL, &report), FGIO_EXIT_OK);
+    OK(frug_comm_self(&comm));
+    assert_true(open_state(comm, 1, "frugrad", &s));
+    for (uint64_t step = 1; step <= 2; step++) {
+        assert_true(step_alone(&s, step, 1));
+        assert_int_equal(fgt_checkpoint_write(path_under("samples"), 0, 0, step, &s.state, NULL, NULL, 0),
+                         FGIO_EXIT_OK);
+    }
+    close_state(&s);
+    frug_comm_destroy(comm);
+    return 0;
+}
+
+static int tear_down(void **state) {
+    (void)state;
+    remove_folder(path_under("start"));
+    remove_folder(path_under("samples"));
+    remove_folder(folder);
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(training_survives_failed_allocations),
+        cmocka_unit_test(resuming_survives_failed_allocations),
+        cmocka_unit_test(evaluation_survives_failed_allocations),
+        cmocka_unit_test(restoring_survives_failed_allocations),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

@@ -5,6 +5,7 @@
 #include "base/float_bits.h"
 #include "codec/frame.h"
 #include "codec/unit_index.h"
+#include "compress/compressor_access.h"
 #include "compress/decoder.h"
 #include "compress/partition.h"
 #include "compress/threads.h"
@@ -15,8 +16,8 @@
 #include "select/learned_mask.h"
 #include "select/tensor_topk.h"
 
-#define FRUGI_BATCH_ELEMENTS 4096u /* largest batch, and largest block */
-#define FRUGI_STATS_PERIOD   64u   /* statistics sample one batch, block or chunk in this many */
+#define FRUGI_BATCH_ELEMENTS FRUGI_MAX_BLOCK /* largest batch */
+#define FRUGI_STATS_PERIOD   64u             /* statistics sample one batch, block or chunk in this many */
 
 /**
  * Selection group: the units that compete when segment is tensor. These are the units of one tensor, or the heads of
@@ -290,10 +291,6 @@ void frugi_store_residual(const frugi_compress_call *call);
 
 /** Measure the norm of the range where an option needs it; pass it to the controller and clip by it. */
 void frugi_apply_norm(frugi_compress_call *call);
-
-/** Measure the norm of a range that is compressed part by part; it holds for all calls until frugi_norm_clear(). */
-FRUGI_EXPORT void frugi_norm_measure(frug_compressor *c, uint64_t begin, uint64_t count, const float *grad);
-FRUGI_EXPORT void frugi_norm_clear(frug_compressor *c);
 
 /* ---- unit_select.c --------------------------------------------------------------- */
 

@@ -6,8 +6,8 @@
 #include "codec/unit_index.h"
 #include "compress/partition.h"
 
-#define FRUGI_DECODE_WINDOW       4096u /* most elements that are summed at a time: the largest block of the format */
-#define FRUGI_SECTIONS_PER_TENSOR 2u    /* the most unit sections of one frame that may cover the same elements */
+#define FRUGI_DECODE_WINDOW       FRUGI_MAX_BLOCK /* most elements that are summed at a time */
+#define FRUGI_SECTIONS_PER_TENSOR 2u /* the most unit sections of one frame that may cover the same elements */
 
 /** Position in a received frame, which is read section by section. */
 typedef struct frugi_cursor {

@@ -5,6 +5,7 @@
  * elements, in the shortest index code; a tensor without non-zero elements has none.
  */
 #include "compress/exact_frame.h"
+#include "compress/compressor.h"
 
 #include "codec/unit_value.h"
 #include "base/float_bits.h"

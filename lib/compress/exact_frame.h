@@ -2,7 +2,7 @@
 #ifndef FRUGI_EXACT_FRAME_H
 #define FRUGI_EXACT_FRAME_H
 
-#include "compress/compressor.h"
+#include "compress/compressor_access.h"
 
 /** The most bytes of a frame with a number of non-zero elements of a range. */
 size_t frugi_exact_frame_bound(const frug_compressor *c, uint64_t begin, uint64_t count, uint64_t nonzeros);

@@ -6,6 +6,7 @@
  * selection and codes; values are exact, so the residual of an extracted entry is 0.
  */
 #include "compress/given_indices.h"
+#include "compress/compressor.h"
 
 #include "base/float_bits.h"
 #include "base/philox.h"

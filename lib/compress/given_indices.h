@@ -2,7 +2,7 @@
 #ifndef FRUGI_GIVEN_INDICES_H
 #define FRUGI_GIVEN_INDICES_H
 
-#include "compress/compressor.h"
+#include "compress/compressor_access.h"
 
 /**
  * Add a gradient range to the residual and extract the exact values at given indices; the rest stays in the residual.

@@ -7,6 +7,8 @@
 
 #include <stdbool.h>
 
+#define FRUGI_MAX_BLOCK 4096u /* elements of the largest block */
+
 /** View of a tensor with at least one element. */
 typedef struct frugi_tensor_view {
     uint64_t begin, count;

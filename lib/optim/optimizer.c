@@ -3,7 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/status.h"
-#include "compress/compressor.h"
+#include "compress/compressor_access.h"
 #include "optim/target.h"
 #include "schedule/density.h"
 
@@ -43,12 +43,13 @@ static uint64_t state_units(const frugi_optim_tensor *p) {
  * From the compressor's configuration, not its density at a step: warm-up sends everything dense, but only for a while.
  */
 static bool is_sent_dense(const frug_compressor *c, uint64_t element) {
-    return c && c->partition.view[frugi_view_at(&c->partition, element)].dense;
+    const frugi_partition *p = c ? frugi_compressor_partition(c) : NULL;
+    return p && p->view[frugi_view_at(p, element)].dense;
 }
 
 /* Frames of feedback=ef21 contain differences of the gradient, which the receiver has to add up. */
 static bool sends_differences(const frug_compressor *c) {
-    return c && c->config.feedback == FRUGI_FEEDBACK_EF21;
+    return c && frugi_compressor_config(c)->feedback == FRUGI_FEEDBACK_EF21;
 }
 
 static frug_status make_tensors(frug_optimizer *o, const frug_compressor *c) {
@@ -105,7 +106,8 @@ static size_t place_arena(frug_optimizer *o) {
 static void resolve_beta2(frug_optimizer *o, const frug_compressor *c) {
     if (o->options.beta2 >= 0)
         return;
-    double beta2 = c ? 1 - BETA2_PER_DENSITY * frugi_schedule_final_density(&c->config.schedule) : MIN_BETA2;
+    double beta2 =
+        c ? 1 - BETA2_PER_DENSITY * frugi_schedule_final_density(&frugi_compressor_config(c)->schedule) : MIN_BETA2;
     o->options.beta2 = beta2 < MIN_BETA2 ? MIN_BETA2 : beta2 > MAX_BETA2 ? MAX_BETA2 : beta2;
 }
 
@@ -116,7 +118,7 @@ static frug_status resolve_gain(frug_optimizer *o, const frug_compressor *c) {
                  "optimizer=merged, or another feedback");
     if (o->options.kind != FRUGI_OPTIM_MERGED || o->options.gain > 0)
         return FRUG_OK;
-    frugi_feedback feedback = c ? c->config.feedback : FRUGI_FEEDBACK_MERGED;
+    frugi_feedback feedback = c ? frugi_compressor_config(c)->feedback : FRUGI_FEEDBACK_MERGED;
     FRUG_FAIL_IF(
         feedback != FRUGI_FEEDBACK_MERGED && feedback != FRUGI_FEEDBACK_DGC && feedback != FRUGI_FEEDBACK_EF21,
         FRUG_ERR_CONFIG,
@@ -131,7 +133,8 @@ static frug_status init(frug_optimizer *o, const char *text, const frug_layout *
     FRUG_TRY(frugi_optim_parse(text, &o->options));
     FRUG_TRY(frugi_layout_copy(layout, &o->layout));
     o->layout_hash = frug_layout_hash(layout);
-    FRUG_FAIL_IF(c && c->layout_hash != o->layout_hash, FRUG_ERR_ARG, "optimizer: the compressor has another layout");
+    FRUG_FAIL_IF(c && frugi_compressor_layout_hash(c) != o->layout_hash, FRUG_ERR_ARG,
+                 "optimizer: the compressor has another layout");
     FRUG_TRY(resolve_gain(o, c));
     resolve_beta2(o, c);
     FRUG_TRY(frugi_names_check(&o->options, o->layout));

@@ -13,7 +13,7 @@
  */
 #include "base/alloc.h"
 #include "base/status.h"
-#include "compress/compressor.h"
+#include "compress/compressor_access.h"
 #include "optim/optimizer.h"
 #include "schedule/density.h"
 
@@ -52,19 +52,20 @@ frug_status frugi_inertia_create(frug_optimizer *o, const frug_compressor *c) {
     frugi_inertia *i = &o->inertia;
     if (f->inertia == 0)
         return FRUG_OK;
+    const struct frug_config *config = c ? frugi_compressor_config(c) : NULL;
     i->fixed = f->inertia > 0;
     i->momentum = i->fixed ? f->inertia : f->kind == FRUGI_OPTIM_MERGED ? f->momentum : f->beta1;
-    FRUG_FAIL_IF(!i->fixed && (!c || c->config.feedback != FRUGI_FEEDBACK_MERGED), FRUG_ERR_CONFIG,
+    FRUG_FAIL_IF(!i->fixed && (!config || config->feedback != FRUGI_FEEDBACK_MERGED), FRUG_ERR_CONFIG,
                  "config: inertia=auto needs a compressor with feedback=merged; give a number or off");
     FRUG_FAIL_IF(
-        c && (c->config.hold_auto || c->config.hold > 0), FRUG_ERR_CONFIG,
+        config && (config->hold_auto || config->hold > 0), FRUG_ERR_CONFIG,
         "config: the compressor's hold already provides momentum, inertia would count it twice; use hold=off or "
         "inertia=off");
-    if (c) {
-        i->beta = c->config.beta;
-        i->schedule = c->config.schedule;
-        i->total = c->total_steps;
-        i->warmup = c->config.warmup;
+    if (config) {
+        i->beta = config->beta;
+        i->schedule = config->schedule;
+        i->total = frugi_compressor_options(c).total_steps;
+        i->warmup = config->warmup;
     }
     i->product = 1;
     i->end = find_end(i);

@@ -91,22 +91,23 @@ typedef struct pipeline {
 /* Elements of the shortest chunk. A transport that cannot test has costly messages: they are made by another language.
  */
 static uint64_t min_chunk(const frug_reducer *r) {
-    return (r->comm->transport.test ? MIN_CHUNK : 4 * MIN_CHUNK) + FRUGI_BATCH_ELEMENTS;
+    return (r->comm->transport.test ? MIN_CHUNK : 4 * MIN_CHUNK) + FRUGI_MAX_BLOCK;
 }
 
 /* Whether messages can be posted, frame sizes depend on step and layout only, and chunks do not change the result. */
 static bool can_chunk(const frug_reducer *r, uint64_t count) {
-    const frug_compressor *c = r->compressor;
-    return r->comm->transport.post && !c->by_units && c->config.norm == FRUGI_NORM_OFF && !(c->config.clip > 0) &&
-           count / 2 >= min_chunk(r);
+    const struct frug_config *config = frugi_compressor_config(r->compressor);
+    return r->comm->transport.post && !frugi_compressor_by_units(r->compressor) && config->norm == FRUGI_NORM_OFF &&
+           !(config->clip > 0) && count / 2 >= min_chunk(r);
 }
 
 /* The last index up to `at` where a chunk may begin: the begin of a block. */
 static uint64_t chunk_border(const frug_compressor *c, uint64_t at) {
-    size_t i = frugi_view_at(&c->partition, at);
-    if (i == c->partition.views || at < c->partition.view[i].begin)
+    const frugi_partition *p = frugi_compressor_partition(c);
+    size_t i = frugi_view_at(p, at);
+    if (i == p->views || at < p->view[i].begin)
         return at;
-    return at - (at - c->partition.view[i].begin) % c->config.block;
+    return at - (at - p->view[i].begin) % frugi_compressor_config(c)->block;
 }
 
 /* Compute the ranges of the chunks and the sizes of their frames. */
@@ -115,20 +116,16 @@ static frug_status plan_chunks(pipeline *p) {
     const frugi_exchange *x = p->x;
     uint64_t most = x->count / min_chunk(p->r);
     FRUG_FAIL_IF(!x->grad || !x->target.dst, FRUG_ERR_ARG, "reduce: gradient or destination is NULL");
-    FRUG_TRY(frugi_check_range(&c->partition, x->begin, x->count));
+    FRUG_TRY(frugi_check_range(frugi_compressor_partition(c), x->begin, x->count));
     p->chunks = most < MAX_CHUNKS ? (size_t)most : MAX_CHUNKS;
     for (size_t i = 0; i <= p->chunks; i++)
         p->begin[i] = chunk_border(c, x->begin + x->count / p->chunks * i);
     p->begin[0] = x->begin;
     p->begin[p->chunks] = x->begin + x->count;
-    frugi_control_densities(c->control, x->step, c->density);
-    frugi_section_mode what = frugi_control_sends_all(&c->config, x->step) ? FRUGI_SECTIONS_DENSE : FRUGI_SECTIONS_STEP;
+    FRUG_TRY(frugi_frame_sizes(c, x->step, p->begin, p->chunks, p->bytes));
     for (size_t i = 0; i < p->chunks; i++) {
-        frugi_frame_size cut;
-        FRUG_TRY(frugi_make_sections(c, p->begin[i], p->begin[i + 1] - p->begin[i], x->step, what, NULL, &cut));
-        p->bytes[i] = (size_t)cut.bytes;
         p->max_bytes = p->bytes[i] > p->max_bytes ? p->bytes[i] : p->max_bytes;
-        p->hash = frugi_hash_word(p->hash, cut.bytes);
+        p->hash = frugi_hash_word(p->hash, p->bytes[i]);
     }
     FRUG_TRY(frugi_buffer_reserve(&p->r->send_buf, WINDOW * p->max_bytes));
     return frugi_buffer_reserve(&p->r->recv_buf, WINDOW * p->peers * p->max_bytes);

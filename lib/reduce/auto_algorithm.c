@@ -129,9 +129,9 @@ static frug_status make_layout(frug_layout **layout) {
 static frug_status create_probe(const frug_compressor *like, probe *t) {
     frug_compressor_options options =
         FRUG_COMPRESSOR_OPTIONS_INIT; /* total_steps 0: the final density of the schedule */
-    options.threads = like->threads;
+    options.threads = frugi_compressor_options(like).threads;
     FRUG_TRY(make_layout(&t->layout));
-    FRUG_TRY(frug_compressor_create(&like->config, t->layout, &options, &t->compressor));
+    FRUG_TRY(frug_compressor_create(frugi_compressor_config(like), t->layout, &options, &t->compressor));
     FRUG_TRY(frug_compressor_bound(t->compressor, (frug_range){0, ELEMENTS}, &t->cap));
     t->frame = frugi_malloc(t->cap);
     t->grad = frugi_malloc(ELEMENTS * sizeof *t->grad);
@@ -176,8 +176,8 @@ static frug_status run_probe(probe *t, frug_cost_inputs *s) {
     double n = (double)ELEMENTS, compress = 1e9, one, many;
     for (unsigned i = 0; i < STEPS; i++) {
         double start = frugi_clock();
-        FRUG_TRY(frug_compress(t->compressor, sparse_step(&t->compressor->config, i), (frug_range){0, ELEMENTS},
-                               t->grad, t->frame, t->cap, &t->len));
+        FRUG_TRY(frug_compress(t->compressor, sparse_step(frugi_compressor_config(t->compressor), i),
+                               (frug_range){0, ELEMENTS}, t->grad, t->frame, t->cap, &t->len));
         compress = min_double(compress, frugi_clock() - start);
     }
     FRUG_TRY(frug_frame_check(t->frame, t->len, &info));
@@ -216,16 +216,15 @@ static size_t list_candidates(const frug_config *config, const char **names) {
 
 static frug_status resolve(frug_reducer *r) {
     static const double down[] = {1, 2, 4, 0}; /* in the order of the values of option `down`; 0: union */
-    const frug_compressor *c = r->compressor;
+    const struct frug_config *config = frugi_compressor_config(r->compressor);
+    const uint64_t elements = frugi_compressor_partition(r->compressor)->elements;
     const char *names[CANDIDATES];
-    size_t count = list_candidates(&c->config, names), choice = 0;
+    size_t count = list_candidates(config, names), choice = 0;
     frug_cost_inputs s = FRUG_COST_INPUTS_INIT;
     frug_status status = FRUG_OK;
-    s.params = c->partition.views
-                   ? c->partition.view[c->partition.views - 1].begin + c->partition.view[c->partition.views - 1].count
-                   : 1;
+    s.params = elements ? elements : 1;
     s.workers = (uint32_t)r->comm->size;
-    s.down = down[c->config.down];
+    s.down = down[config->down];
     FRUG_TRY(measure_group(r, &s));
     if (r->comm->rank == 0 && (status = measure_codec(r, &s)) == FRUG_OK)
         choice = frugi_cheapest_algorithm(&s, names, count);

@@ -23,6 +23,7 @@
 #include "base/crc32c.h"
 #include "base/status.h"
 #include "compress/given_indices.h"
+#include "schedule/controller.h"
 
 #include <stdbool.h>
 #include <string.h>
@@ -69,7 +70,7 @@ static void set_values_to_one(frug_reducer *r, size_t len) {
     while (frugi_frame_next(r->send_buf.data, &frame, &at, &s, &payload))
         for (uint64_t i = 0; i < s.entries; i++)
             memcpy(r->send_buf.data + (payload - r->send_buf.data) + s.value_at + 4 * i, &one, sizeof one);
-    frugi_frame_seal(r->send_buf.data, len, r->compressor->threads);
+    frugi_frame_seal(r->send_buf.data, len, frugi_compressor_options(r->compressor).threads);
 }
 
 static frug_status compress_as_leader(frug_reducer *r, const frugi_exchange *x) {
@@ -94,7 +95,7 @@ static frug_status prepare(frug_reducer *r, const frugi_exchange *x) {
     common_support *s = r->state;
     size_t floats = (x->count + 1) * sizeof(float);
     s->n = 0;
-    FRUG_TRY(frugi_check_range(&r->compressor->partition, x->begin, x->count));
+    FRUG_TRY(frugi_check_range(frugi_compressor_partition(r->compressor), x->begin, x->count));
     FRUG_FAIL_IF(x->count > UINT32_MAX, FRUG_ERR_ARG, "range: reduce=shared supports up to 2^32 elements per call");
     s->max_bytes = frugi_gaps_bound(r->compressor, x->count);
     FRUG_TRY(frugi_buffer_reserve(&s->sum, floats));
@@ -173,8 +174,8 @@ static frug_status sync_implied_indices(frug_reducer *r, const frugi_exchange *x
 static frug_status exchange_indices(frug_reducer *r, const frugi_exchange *x, frug_status *status) {
     common_support *s = r->state;
     int leader = (int)(x->step % (uint64_t)r->comm->size);
-    bool implied =
-        r->compressor->config.rule == FRUGI_RULE_RANDOM || frugi_control_sends_all(&r->compressor->config, x->step);
+    const struct frug_config *config = frugi_compressor_config(r->compressor);
+    bool implied = config->rule == FRUGI_RULE_RANDOM || frugi_control_sends_all(config, x->step);
     bool is_leader = implied || leader == r->comm->rank;
     size_t bytes = 0;
     double clock = frugi_clock();

@@ -18,18 +18,14 @@
 /* Apply the sums to the tensors of the range; elements between tensors do not change. If the sum is in place, it only
  * has to be scaled; 0.0f + makes -0 a +0, as adding to a zeroed target does. */
 static void apply_dense_sum(const frug_reducer *r, const frugi_exchange *x, float *sum) {
-    const frug_compressor *c = r->compressor;
     const frugi_target *t = &x->target;
-    uint64_t end = x->begin + x->count;
-    for (size_t i = frugi_view_at(&c->partition, x->begin); i < c->partition.views && c->partition.view[i].begin < end;
-         i++) {
-        const frugi_tensor_view *p = &c->partition.view[i];
-        uint64_t from = p->begin > x->begin ? p->begin : x->begin, to = p->begin + p->count;
-        to = to < end ? to : end;
-        for (uint64_t e = from - x->begin; sum == t->dst && e < to - x->begin; e++)
+    frugi_range_iter it = frugi_range_start(frugi_compressor_partition(r->compressor), x->begin, x->begin + x->count);
+    while (frugi_range_next(&it)) {
+        uint64_t from = it.from - x->begin, to = it.to - x->begin;
+        for (uint64_t e = from; sum == t->dst && e < to; e++)
             sum[e] = 0.0f + t->gain * sum[e];
         if (sum != t->dst)
-            frugi_add_scaled_sum(t->dst + (from - x->begin), sum + (from - x->begin), to - from, t->keep, t->gain);
+            frugi_add_scaled_sum(t->dst + from, sum + from, to - from, t->keep, t->gain);
     }
 }
 
@@ -38,18 +34,18 @@ typedef enum gap_action { GAPS_COUNT, GAPS_SAVE, GAPS_RESTORE } gap_action;
 /* The elements of the range between tensors: count them, save and zero them, or restore them. Returns their number. */
 static uint64_t handle_gaps(const frug_reducer *r, const frugi_exchange *x, gap_action action, float *range,
                             float *saved) {
-    const frug_compressor *c = r->compressor;
     uint64_t at = x->begin, end = x->begin + x->count, n = 0;
-    for (size_t i = frugi_view_at(&c->partition, x->begin); at < end; i++) {
-        uint64_t next = i < c->partition.views && c->partition.view[i].begin < end ? c->partition.view[i].begin : end;
+    frugi_range_iter it = frugi_range_start(frugi_compressor_partition(r->compressor), at, end);
+    for (bool more = true; more;) {
+        more = frugi_range_next(&it);
+        uint64_t next = more ? it.from : end;
         for (; at < next; at++, n++) {
             if (action == GAPS_SAVE)
                 saved[n] = range[at - x->begin];
             if (action != GAPS_COUNT)
                 range[at - x->begin] = action == GAPS_SAVE ? 0.0f : saved[n];
         }
-        if (next < end && c->partition.view[i].begin + c->partition.view[i].count > at)
-            at = c->partition.view[i].begin + c->partition.view[i].count;
+        at = more ? it.to : end;
     }
     return n;
 }
@@ -65,7 +61,7 @@ static frug_status allreduce_and_confirm(frug_reducer *r, const frugi_exchange *
 static frug_status run(frug_reducer *r, const frugi_exchange *x) {
     size_t bytes = x->count * sizeof(float), ring_bytes = (x->count / (uint64_t)r->comm->size + 1) * sizeof(float);
     bool in_place = x->target.dst == x->grad && x->target.keep == 0.0f;
-    frug_status status = frugi_check_range(&r->compressor->partition, x->begin, x->count);
+    frug_status status = frugi_check_range(frugi_compressor_partition(r->compressor), x->begin, x->count);
     if (status == FRUG_OK && x->count && (!x->grad || !x->target.dst))
         status = frugi_fail(FRUG_ERR_ARG, "reduce: gradient or destination is NULL");
     if (status == FRUG_OK)

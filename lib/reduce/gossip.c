@@ -157,16 +157,15 @@ static frug_status decode_all(frug_gossip *g, size_t own_bytes) {
 }
 
 static void apply_gap(const frug_gossip *g, float *x) {
-    const frug_compressor *c = g->base->compressor;
-    for (size_t p = 0; p < c->partition.views; p++)
-        for (uint64_t i = c->partition.view[p].begin; i < c->partition.view[p].begin + c->partition.view[p].count; i++)
+    frugi_range_iter it = frugi_range_start(frugi_compressor_partition(g->base->compressor), 0, g->n);
+    while (frugi_range_next(&it))
+        for (uint64_t i = it.from; i < it.to; i++)
             x[i] += g->gamma * g->gap[i];
 }
 
 /* The mean over all ranks. The sync round comes first, because a transport's all-reduce may have no timeout. */
 static frug_status average_weights(frug_gossip *g, uint64_t step, float *x) {
     frug_reducer *r = g->base;
-    const frug_compressor *c = r->compressor;
     frugi_exchange all = {.step = step, .count = g->n};
     float inverse_size = 1.0f / (float)r->comm->size;
     r->phase = 0;
@@ -176,8 +175,9 @@ static frug_status average_weights(frug_gossip *g, uint64_t step, float *x) {
     size_t bytes = (size_t)g->n * sizeof *x, moved = 2 * (bytes - bytes / (size_t)r->comm->size); /* as reduce=dense */
     r->stats.bytes_sent += moved;
     r->stats.bytes_received += moved;
-    for (size_t p = 0; p < c->partition.views; p++)
-        for (uint64_t i = c->partition.view[p].begin; i < c->partition.view[p].begin + c->partition.view[p].count; i++)
+    frugi_range_iter it = frugi_range_start(frugi_compressor_partition(r->compressor), 0, g->n);
+    while (frugi_range_next(&it))
+        for (uint64_t i = it.from; i < it.to; i++)
             x[i] = inverse_size * g->work[i];
     return FRUG_OK;
 }
@@ -246,7 +246,7 @@ static frug_status create_edges(frug_gossip *g, const frug_config *config) {
 }
 
 static frug_status create_buffers(frug_gossip *g, const float *start) {
-    g->n = frug_layout_elements(g->base->compressor->layout);
+    g->n = frugi_compressor_partition(g->base->compressor)->elements;
     size_t bytes = (size_t)g->n * sizeof(float);
     g->hat = frugi_alloc(bytes);
     g->gap = frugi_alloc(bytes);

@@ -40,7 +40,7 @@ typedef struct hierarchical {
 } hierarchical;
 
 static frug_status create(frug_reducer *r) {
-    uint64_t node = r->compressor->config.node, size = (uint64_t)r->comm->size;
+    uint64_t node = frugi_compressor_config(r->compressor)->node, size = (uint64_t)r->comm->size;
     FRUG_FAIL_IF(size % node != 0, FRUG_ERR_ARG, "reduce: %llu workers are not a multiple of node=%llu",
                  (unsigned long long)size, (unsigned long long)node);
     hierarchical *h = r->state = frugi_calloc(1, sizeof *h);
@@ -67,35 +67,22 @@ static void destroy(frug_reducer *r) {
 
 /* ---- shards ------------------------------------------------------------------- */
 
-/* The end of the last tensor in the selection group of a tensor. */
-static uint64_t group_end(const frug_compressor *c, const frugi_tensor_view *p) {
-    uint64_t end = p->begin + p->count;
-    if (p->dense)
-        return end;
-    const frugi_select_group *k = &c->select_group[p->select_group];
-    for (size_t m = 0; m < k->views; m++) {
-        const frugi_tensor_view *q = &c->partition.view[c->member[k->first + m]];
-        end = q->begin + q->count > end ? q->begin + q->count : end;
-    }
-    return end;
-}
-
 /* Put each cut at the last border of a block or, by units, of selection groups that is not beyond its ideal index. */
 static void cut_shards(const frug_compressor *c, const frugi_exchange *x, uint64_t shards, uint64_t *cut) {
-    uint64_t end = x->begin + x->count, groups_end = 0, block = c->config.block;
+    uint64_t end = x->begin + x->count, groups_end = 0, block = frugi_compressor_config(c)->block;
+    bool by_units = frugi_compressor_by_units(c);
     for (uint64_t i = 0; i <= shards; i++)
         cut[i] = i < shards ? x->begin : end;
-    for (size_t k = frugi_view_at(&c->partition, x->begin); k < c->partition.views && c->partition.view[k].begin < end;
-         k++) {
-        const frugi_tensor_view *p = &c->partition.view[k];
-        uint64_t first = p->begin > x->begin ? p->begin : x->begin;
-        for (uint64_t i = 1; i < shards && groups_end <= first; i++) {
-            uint64_t target = x->begin + x->count / shards * i;
-            uint64_t index = target < p->begin + p->count ? target : p->begin + p->count;
-            if (target >= first)
-                cut[i] = c->by_units ? first : p->begin + (index - p->begin) / block * block;
+    frugi_range_iter it = frugi_range_start(frugi_compressor_partition(c), x->begin, end);
+    while (frugi_range_next(&it)) {
+        const uint64_t begin = it.view->begin, view_end = begin + it.view->count;
+        for (uint64_t i = 1; i < shards && groups_end <= it.from; i++) {
+            uint64_t target = x->begin + x->count / shards * i, index = target < view_end ? target : view_end;
+            if (target >= it.from)
+                cut[i] = by_units ? it.from : begin + (index - begin) / block * block;
         }
-        groups_end = c->by_units ? group_end(c, p) > groups_end ? group_end(c, p) : groups_end : 0;
+        uint64_t group_end = by_units ? frugi_select_group_end(c, it.view) : 0;
+        groups_end = group_end > groups_end ? group_end : groups_end;
     }
 }
 

@@ -11,13 +11,12 @@ typedef struct range {
     bool dense;
 } range;
 
-static range tensor_range(const frugi_tensor_view *p, uint64_t begin, uint64_t count) {
-    uint64_t end = begin + count, to = p->begin + p->count < end ? p->begin + p->count : end;
-    return (range){.from = p->begin > begin ? p->begin - begin : 0, .to = to - begin, .dense = p->dense};
+static range tensor_range(const frugi_range_iter *it) {
+    return (range){.from = it->from - it->begin, .to = it->to - it->begin, .dense = it->view->dense};
 }
 
 size_t frugi_gaps_bound(const frug_compressor *c, uint64_t count) {
-    return count + count / GAP_CONTINUES + 4 * c->partition.views;
+    return count + count / GAP_CONTINUES + 4 * frugi_compressor_partition(c)->views;
 }
 
 /* Encode the indices that lie in one tensor; returns how many. */
@@ -43,10 +42,9 @@ size_t frugi_gaps_encode(const frug_compressor *c, uint64_t begin, uint64_t coun
                          unsigned char *out) {
     uint64_t done = 0;
     size_t at = 0, bytes = 0;
-    for (size_t i = frugi_view_at(&c->partition, begin);
-         i < c->partition.views && c->partition.view[i].begin < begin + count; i++, at += bytes)
-        done +=
-            encode_tensor(tensor_range(&c->partition.view[i], begin, count), index + done, n - done, out + at, &bytes);
+    frugi_range_iter it = frugi_range_start(frugi_compressor_partition(c), begin, begin + count);
+    for (; frugi_range_next(&it); at += bytes)
+        done += encode_tensor(tensor_range(&it), index + done, n - done, out + at, &bytes);
     return at;
 }
 
@@ -72,9 +70,9 @@ int frugi_gaps_decode(const frug_compressor *c, uint64_t begin, uint64_t count, 
                       uint32_t *index, uint64_t n) {
     uint64_t done = 0;
     size_t at = 0;
-    for (size_t i = frugi_view_at(&c->partition, begin);
-         i < c->partition.views && c->partition.view[i].begin < begin + count; i++) {
-        range p = tensor_range(&c->partition.view[i], begin, count);
+    frugi_range_iter it = frugi_range_start(frugi_compressor_partition(c), begin, begin + count);
+    while (frugi_range_next(&it)) {
+        range p = tensor_range(&it);
         uint64_t here = 0;
         for (uint64_t e = p.from; p.dense && e < p.to; e++)
             index[done++] = (uint32_t)e;

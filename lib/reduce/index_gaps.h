@@ -8,7 +8,7 @@
 #ifndef FRUGI_INDEX_GAPS_H
 #define FRUGI_INDEX_GAPS_H
 
-#include "compress/compressor.h"
+#include "compress/compressor_access.h"
 
 /** Bound of the encoded size for any indices of a range of `count` elements. */
 size_t frugi_gaps_bound(const frug_compressor *c, uint64_t count);

@@ -262,8 +262,9 @@ frug_status frug_client_stats(const frug_client *client, frug_reduce_stats *stat
 /* ---- creation ---------------------------------------------------------------------------- */
 
 static frug_status create_connections(frug_client *client) {
-    size_t log = frugi_server_log_capacity(&client->c->config, client->comm);
-    client->connections = (size_t)client->c->config.servers;
+    const struct frug_config *config = frugi_compressor_config(client->c);
+    size_t log = frugi_server_log_capacity(config, client->comm);
+    client->connections = (size_t)config->servers;
     client->connection = frugi_calloc(client->connections, sizeof *client->connection);
     client->message = frugi_calloc(3 * client->connections, sizeof *client->message);
     FRUG_FAIL_IF(!client->connection || !client->message, FRUG_ERR_MEMORY, "client: out of memory");

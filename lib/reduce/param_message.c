@@ -59,38 +59,37 @@ frug_status frugi_check_servers(const frug_config *config, const frug_comm *comm
 
 /* Whether a selection group has tensors both before and from tensor i on. */
 static bool group_spans(const frug_compressor *c, size_t i) {
-    for (size_t k = 0; k < c->select_groups; k++) {
-        bool before = false, after = false;
-        for (size_t m = 0; m < c->select_group[k].views; m++) {
-            before |= c->member[c->select_group[k].first + m] < i;
-            after |= c->member[c->select_group[k].first + m] >= i;
-        }
-        if (before && after)
+    const frugi_tensor_view *view = frugi_compressor_partition(c)->view;
+    for (size_t k = 0; k < i; k++)
+        if (frugi_select_group_end(c, &view[k]) > view[i].begin)
             return true;
-    }
     return false;
 }
 
 uint64_t frugi_server_begin(const frug_compressor *c, uint64_t i) {
-    uint64_t n = frug_layout_elements(c->layout), servers = c->config.servers;
+    const struct frug_config *config = frugi_compressor_config(c);
+    const frugi_partition *tensors = frugi_compressor_partition(c);
+    uint64_t n = tensors->elements, servers = config->servers;
     uint64_t wanted = n / servers * i + n % servers * i / servers;
-    size_t p = frugi_view_at(&c->partition, wanted);
+    size_t p = frugi_view_at(tensors, wanted);
+    bool by_units = frugi_compressor_by_units(c), inside = p < tensors->views && wanted > tensors->view[p].begin;
     if (i == 0)
         return 0;
-    if (p < c->partition.views && wanted > c->partition.view[p].begin && !c->by_units)
-        return c->partition.view[p].begin + (wanted - c->partition.view[p].begin) / c->config.block * c->config.block;
-    if (p < c->partition.views && wanted > c->partition.view[p].begin)
+    if (inside && !by_units)
+        return tensors->view[p].begin + (wanted - tensors->view[p].begin) / config->block * config->block;
+    if (inside)
         p++;
-    while (c->by_units && p < c->partition.views && group_spans(c, p))
+    while (by_units && p < tensors->views && group_spans(c, p))
         p++;
-    return p < c->partition.views ? c->partition.view[p].begin : n;
+    return p < tensors->views ? tensors->view[p].begin : n;
 }
 
 uint64_t frugi_server_hash(const frug_compressor *c) {
+    const uint64_t layout_hash = frugi_compressor_layout_hash(c), total_steps = frugi_compressor_options(c).total_steps;
     uint64_t hash = frugi_hash_text(FRUGI_HASH_INIT, frug_version());
-    hash = frugi_hash_text(hash, c->config.text);
-    hash = frugi_hash_bytes(hash, &c->layout_hash, sizeof c->layout_hash);
-    return frugi_hash_bytes(hash, &c->total_steps, sizeof c->total_steps);
+    hash = frugi_hash_text(hash, frugi_compressor_config(c)->text);
+    hash = frugi_hash_bytes(hash, &layout_hash, sizeof layout_hash);
+    return frugi_hash_bytes(hash, &total_steps, sizeof total_steps);
 }
 
 /* Between two pulls of a worker every other worker can add `staleness` steps, and some more while it reconnects. */

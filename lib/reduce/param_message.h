@@ -9,7 +9,7 @@
 #define FRUGI_PARAM_MESSAGE_H
 
 #include "comm/comm.h"
-#include "compress/compressor.h"
+#include "compress/compressor_access.h"
 
 #define FRUGI_PARAM_MSG_BYTES 80u
 #define FRUGI_UPDATE_HEADER   16u /* before each frame of a payload of updates: its bytes, gain and keep */

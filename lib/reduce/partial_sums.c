@@ -24,15 +24,12 @@ frug_status frugi_decode_frames(frug_compressor *c, const void *const *frames, c
 
 void frugi_apply_sum(const frug_compressor *c, const frugi_exchange *x, float *sum) {
     const frugi_target *t = &x->target;
-    uint64_t end = t->begin + t->count;
     float absent = frugi_sum_start(t->gain);
     for (uint64_t i = 0; i < t->count; i++)
         sum[i] = sum[i] == 0.0f ? absent : sum[i];
-    for (size_t i = frugi_view_at(&c->partition, t->begin); i < c->partition.views && c->partition.view[i].begin < end;
-         i++) {
-        const frugi_tensor_view *p = &c->partition.view[i];
-        uint64_t from = p->begin > t->begin ? p->begin : t->begin, to = p->begin + p->count;
-        to = to < end ? to : end;
-        frugi_add_scaled_sum(t->dst + (from - t->begin), sum + (from - t->begin), to - from, t->keep, t->gain);
+    frugi_range_iter it = frugi_range_start(frugi_compressor_partition(c), t->begin, t->begin + t->count);
+    while (frugi_range_next(&it)) {
+        uint64_t from = it.from - t->begin;
+        frugi_add_scaled_sum(t->dst + from, sum + from, it.to - it.from, t->keep, t->gain);
     }
 }

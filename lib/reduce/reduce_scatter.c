@@ -85,13 +85,10 @@ static struct frug_config down_config(const struct frug_config *up) {
 
 static frug_status create_down_compressor(const frug_reducer *r, reduce_scatter *s) {
     const frug_compressor *up = r->compressor;
-    frug_compressor_options options = FRUG_COMPRESSOR_OPTIONS_INIT;
-    struct frug_config config = down_config(&up->config);
-    options.threads = up->threads;
-    options.total_steps = up->total_steps;
-    options.source = up->source;
-    FRUG_TRY(frug_compressor_create(&config, up->layout, &options, &s->down));
-    s->control = frugi_malloc(frugi_control_bytes(up->control) + 1);
+    frug_compressor_options options = frugi_compressor_options(up);
+    struct frug_config config = down_config(frugi_compressor_config(up));
+    FRUG_TRY(frug_compressor_create(&config, frugi_compressor_layout(up), &options, &s->down));
+    s->control = frugi_malloc(frugi_schedule_bytes(up) + 1);
     FRUG_FAIL_IF(!s->control, FRUG_ERR_MEMORY, "reduce: out of memory");
     return FRUG_OK;
 }
@@ -111,7 +108,7 @@ static frug_status create(frug_reducer *r) {
     FRUG_FAIL_IF(!s->cut || !s->up_offset || !s->up_bytes || !s->up_bytes_in || !s->target || !s->shard_frame ||
                      !s->shard_len,
                  FRUG_ERR_MEMORY, "reduce: out of memory for a group of %zu", size);
-    return r->compressor->config.down == FRUGI_DOWN_UNION ? FRUG_OK : create_down_compressor(r, s);
+    return frugi_compressor_config(r->compressor)->down == FRUGI_DOWN_UNION ? FRUG_OK : create_down_compressor(r, s);
 }
 
 static void destroy(frug_reducer *r) {
@@ -139,7 +136,7 @@ static frug_status compress_shards(frug_reducer *r, const frugi_exchange *x) {
     int size = r->comm->size;
     size_t total = 0;
     FRUG_FAIL_IF(x->count && (!x->grad || !x->target.dst), FRUG_ERR_ARG, "reduce: gradient or destination is NULL");
-    FRUG_TRY(frugi_check_range(&c->partition, x->begin, x->count));
+    FRUG_TRY(frugi_check_range(frugi_compressor_partition(c), x->begin, x->count));
     frugi_shards_cut(c, x->begin, x->count, size, s->cut);
     for (int i = 0; i < size; i++) {
         size_t bound = 0;
@@ -258,21 +255,14 @@ static frug_status encode_nonzeros(frug_reducer *r, const frugi_exchange *x, siz
                                     r->send_buf.data, r->send_buf.bytes, len);
 }
 
-/* The second selection uses the densities of the first, times `down`: copy the controller's state and the norm. */
-static void copy_schedule_state(const frug_compressor *up, reduce_scatter *s) {
-    frugi_control_export(up->control, s->control);
-    frugi_control_import(s->down->control, s->control);
-    s->down->norm_is_set = true;
-    s->down->norm = up->norm_is_set ? up->norm : up->range_norm;
-}
-
 static frug_status compress_sum(frug_reducer *r, const frugi_exchange *x, size_t *len) {
     reduce_scatter *s = r->state;
     frugi_target t = shard_target(r, 1.0f);
     size_t bound = 0;
     FRUG_TRY(frug_compressor_bound(s->down, (frug_range){t.begin, t.count}, &bound));
     FRUG_TRY(frugi_buffer_reserve(&r->send_buf, bound));
-    copy_schedule_state(r->compressor, s);
+    /* The second selection uses the densities of the first, times `down`. */
+    frugi_schedule_copy(r->compressor, s->down, s->control);
     return frug_compress(s->down, x->step, (frug_range){t.begin, t.count}, t.dst, r->send_buf.data, r->send_buf.bytes,
                          len);
 }
@@ -282,7 +272,7 @@ static frug_status add_to_residual(frug_reducer *r, const frugi_exchange *x, siz
     const void *frame = r->send_buf.data;
     frugi_target t = shard_target(r, -1.0f);
     const reduce_scatter *s = r->state;
-    if (!len || !s->down || r->compressor->config.feedback == FRUGI_FEEDBACK_NONE)
+    if (!len || !s->down || frugi_compressor_config(r->compressor)->feedback == FRUGI_FEEDBACK_NONE)
         return FRUG_OK;
     FRUG_TRY(frugi_frames_open_each(frug_compressor_decoder(r->compressor), &frame, &len, 1, &t));
     FRUG_TRY(frugi_frames_sum_each(frug_compressor_decoder(r->compressor), 1, &t));

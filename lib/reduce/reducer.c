@@ -141,8 +141,8 @@ static frug_status check_agreement(frug_reducer *r, const frug_compressor_option
     const frug_compressor *c = r->compressor;
     static const char *const what[] = {"versions of the library", "config strings", "layouts", "numbers of steps"};
     uint64_t hash[4] = {frugi_hash_text(FRUGI_HASH_INIT, frug_version()),
-                        c ? frugi_hash_text(FRUGI_HASH_INIT, c->config.text) : 0, c ? c->layout_hash : 0,
-                        options ? options->total_steps : 0};
+                        c ? frugi_hash_text(FRUGI_HASH_INIT, frugi_compressor_config(c)->text) : 0,
+                        c ? frugi_compressor_layout_hash(c) : 0, options ? options->total_steps : 0};
     for (size_t i = 0; i < 4; i++) {
         frugi_exchange no_range = {0};
         FRUG_TRY(frugi_sync(r, &no_range, status, 0, hash[i]));

@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 #include "comm/comm.h"
-#include "compress/compressor.h"
+#include "compress/compressor_access.h"
 
 /** What a rank sends in a sync round. */
 typedef struct frugi_sync_record {

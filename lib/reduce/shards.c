@@ -7,17 +7,8 @@
  */
 #include "reduce/shards.h"
 
-/* The intersection of a tensor with the range. */
-typedef struct range {
-    uint64_t from, to;
-} range;
-
-static range intersect(const frugi_tensor_view *p, uint64_t begin, uint64_t end) {
-    return (range){p->begin > begin ? p->begin : begin, p->begin + p->count < end ? p->begin + p->count : end};
-}
-
-static uint64_t count_blocks(const frug_compressor *c, range s) {
-    return (s.to - s.from - 1) / c->config.block + 1;
+static uint64_t max_u64(uint64_t a, uint64_t b) {
+    return a > b ? a : b;
 }
 
 /* The first block of shard i. */
@@ -25,44 +16,43 @@ static uint64_t first_block(uint64_t blocks, uint64_t size, uint64_t i) {
     return blocks / size * i + (i < blocks % size ? i : blocks % size);
 }
 
+static uint64_t count_blocks(const frugi_range_iter *it, uint64_t block) {
+    return (it->to - it->from - 1) / block + 1;
+}
+
 static void cut_blocks(const frug_compressor *c, uint64_t begin, uint64_t end, uint64_t size, uint64_t *cut) {
-    uint64_t blocks = 0, before = 0, shard = 1;
-    size_t first = frugi_view_at(&c->partition, begin);
-    for (size_t i = first; i < c->partition.views && c->partition.view[i].begin < end; i++)
-        blocks += count_blocks(c, intersect(&c->partition.view[i], begin, end));
+    const frugi_partition *p = frugi_compressor_partition(c);
+    uint64_t blocks = 0, before = 0, shard = 1, block = frugi_compressor_config(c)->block;
+    frugi_range_iter it = frugi_range_start(p, begin, end);
+    while (frugi_range_next(&it))
+        blocks += count_blocks(&it, block);
     while (shard < size && first_block(blocks, size, shard) == 0)
         cut[shard++] = begin;
-    for (size_t i = first; i < c->partition.views && c->partition.view[i].begin < end; i++) {
-        range s = intersect(&c->partition.view[i], begin, end);
-        uint64_t here = count_blocks(c, s);
+    it = frugi_range_start(p, begin, end);
+    while (frugi_range_next(&it)) {
+        uint64_t here = count_blocks(&it, block);
         for (; shard < size && first_block(blocks, size, shard) < before + here; shard++)
-            cut[shard] = s.from + (first_block(blocks, size, shard) - before) * c->config.block;
+            cut[shard] = it.from + (first_block(blocks, size, shard) - before) * block;
         before += here;
     }
     while (shard < size)
         cut[shard++] = end;
 }
 
-/* The end of the last tensor in the selection group of a tensor. */
-static uint64_t group_end(const frug_compressor *c, const frugi_tensor_view *p) {
-    const frugi_select_group *k = &c->select_group[p->select_group];
-    const frugi_tensor_view *last = p->dense ? p : &c->partition.view[c->member[k->first + k->views - 1]];
-    return last->begin + last->count;
-}
-
 static void cut_units(const frug_compressor *c, uint64_t begin, uint64_t end, uint64_t size, uint64_t *cut) {
+    const frugi_partition *p = frugi_compressor_partition(c);
     uint64_t total = 0, before = 0, shard = 1;
-    size_t first = frugi_view_at(&c->partition, begin);
-    for (size_t i = first; i < c->partition.views && c->partition.view[i].begin < end; i++)
-        total += intersect(&c->partition.view[i], begin, end).to - intersect(&c->partition.view[i], begin, end).from;
-    for (size_t i = first; i < c->partition.views && c->partition.view[i].begin < end;) {
-        uint64_t from = intersect(&c->partition.view[i], begin, end).from, groups_end = 0, group_elements = 0;
+    frugi_range_iter it = frugi_range_start(p, begin, end);
+    while (frugi_range_next(&it))
+        total += it.to - it.from;
+    it = frugi_range_start(p, begin, end);
+    for (bool more = frugi_range_next(&it); more;) {
+        uint64_t from = it.from, groups_end = 0, group_elements = 0;
         do {
-            range s = intersect(&c->partition.view[i], begin, end);
-            uint64_t end_of_group = group_end(c, &c->partition.view[i++]);
-            group_elements += s.to - s.from;
-            groups_end = end_of_group > groups_end ? end_of_group : groups_end;
-        } while (i < c->partition.views && c->partition.view[i].begin < end && c->partition.view[i].begin < groups_end);
+            group_elements += it.to - it.from;
+            groups_end = max_u64(groups_end, frugi_select_group_end(c, it.view));
+            more = frugi_range_next(&it);
+        } while (more && it.view->begin < groups_end);
         double middle = ((double)before + (double)group_elements / 2) / (double)total;
         for (; shard < size && (double)shard <= middle * (double)size; shard++)
             cut[shard] = before ? from : begin;
@@ -75,5 +65,5 @@ static void cut_units(const frug_compressor *c, uint64_t begin, uint64_t end, ui
 void frugi_shards_cut(const frug_compressor *c, uint64_t begin, uint64_t count, int size, uint64_t *cut) {
     cut[0] = begin;
     cut[size] = begin + count;
-    (c->by_units ? cut_units : cut_blocks)(c, begin, begin + count, (uint64_t)size, cut);
+    (frugi_compressor_by_units(c) ? cut_units : cut_blocks)(c, begin, begin + count, (uint64_t)size, cut);
 }

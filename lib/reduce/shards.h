@@ -2,7 +2,7 @@
 #ifndef FRUGI_SHARDS_H
 #define FRUGI_SHARDS_H
 
-#include "compress/compressor.h"
+#include "compress/compressor_access.h"
 
 /**
  * Divide a range into contiguous shards, one per rank. Some may be empty.

@@ -7,6 +7,7 @@
  */
 #include "cuda_fixture.h"
 
+#include "compress/compressor.h"
 #include "compress/exact_frame.h"
 
 #include <string.h>

@@ -107,11 +107,12 @@ static void malformed_indices_are_refused_or_in_order(void **state) {
     (void)state;
     frug_layout *z = make_test_layout(40);
     frug_compressor *c = make_compressor("", z, NULL);
+    const frugi_partition *tensors = frugi_compressor_partition(c);
     uint64_t n = frug_layout_elements(z), count = 0, seed = 5;
     uint32_t *index = test_malloc(n * sizeof *index), *decoded = test_malloc(n * sizeof *decoded);
     unsigned char *bytes = test_malloc(frugi_gaps_bound(c, n)), *mutated = test_malloc(frugi_gaps_bound(c, n));
     for (uint64_t i = 0; i < n; i++)
-        if (c->partition.view[frugi_view_at(&c->partition, i)].dense || i % 700 == 0)
+        if (tensors->view[frugi_view_at(tensors, i)].dense || i % 700 == 0)
             index[count++] = (uint32_t)i;
     size_t len = frugi_gaps_encode(c, 0, n, index, count, bytes);
     assert_true(len <= frugi_gaps_bound(c, n));

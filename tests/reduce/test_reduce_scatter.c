@@ -382,12 +382,13 @@ static void threads_change_no_bit(void **state) {
 
 /* Blocks of a range, tensor by tensor. */
 static uint64_t blocks_in(const frug_compressor *c, uint64_t from, uint64_t to) {
-    uint64_t blocks = 0;
-    for (size_t i = 0; i < c->partition.views; i++) {
-        uint64_t a = c->partition.view[i].begin, b = a + c->partition.view[i].count;
+    const frugi_partition *p = frugi_compressor_partition(c);
+    uint64_t blocks = 0, block = frugi_compressor_config(c)->block;
+    for (size_t i = 0; i < p->views; i++) {
+        uint64_t a = p->view[i].begin, b = a + p->view[i].count;
         a = a > from ? a : from;
         b = b < to ? b : to;
-        blocks += a < b ? (b - a + c->config.block - 1) / c->config.block : 0;
+        blocks += a < b ? (b - a + block - 1) / block : 0;
     }
     return blocks;
 }
@@ -417,7 +418,7 @@ static void shards_are_even_and_divide_no_module(void **state) {
                     least = blocks < least ? blocks : least;
                     most = blocks > most ? blocks : most;
                 }
-                assert_true(c->by_units || most - least <= 1);
+                assert_true(frugi_compressor_by_units(c) || most - least <= 1);
                 assert_true(size == 1 || full >= 2);
             }
         frug_compressor_destroy(c);

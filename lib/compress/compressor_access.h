@@ -1,0 +1,51 @@
+/* compressor_access.h - what other folders may ask of a compressor or set in it, besides the public functions. */
+#ifndef FRUGI_COMPRESSOR_ACCESS_H
+#define FRUGI_COMPRESSOR_ACCESS_H
+
+#include "compress/decoder.h"
+#include "compress/partition.h"
+#include "config/config.h"
+
+/* ---- what it was made from ------------------------------------------------------ */
+
+const struct frug_config *frugi_compressor_config(const frug_compressor *c);
+const frug_layout *frugi_compressor_layout(const frug_compressor *c);
+uint64_t frugi_compressor_layout_hash(const frug_compressor *c);
+const frugi_partition *frugi_compressor_partition(const frug_compressor *c);
+
+/** Its options; threads is the number in use. */
+frug_compressor_options frugi_compressor_options(const frug_compressor *c);
+
+/* ---- sections and selection groups ---------------------------------------------- */
+
+/** Whether frames have unit sections: ranges then may not cut a tensor or a selection group. */
+bool frugi_compressor_by_units(const frug_compressor *c);
+
+/** The end of the last tensor in the selection group of a tensor; of the tensor itself where it has no group. */
+uint64_t frugi_select_group_end(const frug_compressor *c, const frugi_tensor_view *view);
+
+/**
+ * Sizes of the frames of consecutive ranges at a step, by blocks, where no option depends on a norm.
+ *
+ *   begin   ranges + 1 numbers: range i is the elements begin[i] .. begin[i + 1] - 1
+ *
+ * Returns FRUG_ERR_ARG.
+ */
+frug_status frugi_frame_sizes(frug_compressor *c, uint64_t step, const uint64_t *begin, size_t ranges, size_t *bytes);
+
+/* ---- norm and schedule ---------------------------------------------------------- */
+
+/** Measure the norm of a range that is compressed part by part; it holds for all calls until frugi_norm_clear(). */
+FRUGI_EXPORT void frugi_norm_measure(frug_compressor *c, uint64_t begin, uint64_t count, const float *grad);
+FRUGI_EXPORT void frugi_norm_clear(frug_compressor *c);
+
+/**
+ * Copy the state of the density controller and the norm of the gradient to a compressor of the same layout, so that its
+ * next call has the same densities.
+ *
+ *   scratch   frugi_schedule_bytes(from) bytes
+ */
+void frugi_schedule_copy(const frug_compressor *from, frug_compressor *to, void *scratch);
+size_t frugi_schedule_bytes(const frug_compressor *c);
+
+#endif

@@ -93,6 +93,7 @@ static void guesses_agree_with_the_models(void **state) {
         size_t count = frug_layout_count(layout);
         frug_tensor *known = test_calloc(count, sizeof *known), *guessed = test_calloc(count, sizeof *guessed);
         for (size_t i = 0; i < count; i++) {
+            known[i].struct_size = sizeof known[i];
             OK(frug_layout_get(layout, i, &known[i]));
             guessed[i] = known[i];
             guessed[i].role = FRUG_ROLE_OTHER;

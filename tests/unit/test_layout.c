@@ -15,7 +15,8 @@ static void tensors_follow_each_other(void **state) {
     frug_layout *layout = NULL;
     OK(frug_layout_create(&layout));
     assert_int_equal(frug_layout_elements(layout), 0);
-    frug_tensor a = tensor("a", 2, 3, 5), b = tensor("b", 1, 7, 0), c = tensor("c", 0, 0, 0), got;
+    frug_tensor a = tensor("a", 2, 3, 5), b = tensor("b", 1, 7, 0), c = tensor("c", 0, 0, 0);
+    frug_tensor got = FRUG_TENSOR_INIT;
     b.offset = 20;
     b.role = FRUG_ROLE_BIAS;
     OK(frug_layout_add(layout, &a));

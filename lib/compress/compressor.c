@@ -70,10 +70,10 @@ static frug_status make_decoder(frug_compressor *c) {
 static frug_status make_buffers(frug_compressor *c) {
     uint64_t chunks = frug_layout_elements(c->layout) / FRUGI_NORM_CHUNK + 1;
     c->section = frugi_calloc(FRUGI_SECTIONS_PER_TENSOR * c->partition.views + 1, sizeof *c->section);
-    c->partial_energy = frugi_calloc(chunks, sizeof *c->partial_energy);
+    c->norm.partial_energy = frugi_calloc(chunks, sizeof *c->norm.partial_energy);
     c->zeros = frugi_alloc(FRUGI_BATCH_ELEMENTS * sizeof *c->zeros);
     c->workspace = frugi_alloc((size_t)c->threads * sizeof *c->workspace);
-    FRUG_FAIL_IF(!c->section || !c->partial_energy || !c->zeros || !c->workspace, FRUG_ERR_MEMORY,
+    FRUG_FAIL_IF(!c->section || !c->norm.partial_energy || !c->zeros || !c->workspace, FRUG_ERR_MEMORY,
                  "compressor: out of memory");
     for (int i = 0; i < c->threads; i++)
         FRUG_TRY(make_workspace(c, &c->workspace[i]));
@@ -140,7 +140,7 @@ void frug_compressor_destroy(frug_compressor *c) {
     frugi_select_groups_destroy(c);
     frugi_control_destroy(c->control);
     frugi_free(c->density);
-    frugi_free(c->partial_energy);
+    frugi_free(c->norm.partial_energy);
     frugi_free(c->zeros);
     frugi_decoder_free(&c->decoder);
     frugi_free(c->section);
@@ -188,13 +188,13 @@ static frug_status set_tensor_signal(frug_compressor *c, frug_signal signal, siz
         frugi_control_set_weight(c->control, view->number, values[0]);
         return FRUG_OK;
     }
-    FRUG_FAIL_IF(!c->given_scores || !c->select_group[view->select_group].heads, FRUG_ERR_ARG,
+    FRUG_FAIL_IF(!c->units.given_scores || !c->units.select_group[view->select_group].heads, FRUG_ERR_ARG,
                  "tell: tensor '%s' has no heads whose scores can be set; this needs unit=head,score=given", name);
-    frugi_select_group *group = &c->select_group[view->select_group];
+    frugi_select_group *group = &c->units.select_group[view->select_group];
     FRUG_FAIL_IF(count != group->units, FRUG_ERR_ARG, "tell: %zu scores for the %llu heads of tensor '%s'", count,
                  (unsigned long long)group->units, name);
     for (size_t i = 0; i < count; i++)
-        c->given_scores[group->first_unit + i] = values[i] < FLT_MAX ? (float)values[i] : FLT_MAX;
+        c->units.given_scores[group->first_unit + i] = values[i] < FLT_MAX ? (float)values[i] : FLT_MAX;
     group->scores_given = true;
     return FRUG_OK;
 }
@@ -210,8 +210,8 @@ frug_status frug_compressor_set_signal(frug_compressor *c, frug_signal signal, s
         FRUG_FAIL_IF(count != 1, FRUG_ERR_ARG, "tell: the norm is 1 number, not %zu", count);
         FRUG_FAIL_IF(c->config.norm == FRUGI_NORM_OFF, FRUG_ERR_ARG,
                      "tell: the norm needs norm=follow or norm=accordion");
-        c->norm_is_set = true;
-        c->norm = values[0];
+        c->norm.is_set = true;
+        c->norm.value = values[0];
         return FRUG_OK;
     case FRUG_SIGNAL_SENSITIVITY:
     case FRUG_SIGNAL_HEADS: return set_tensor_signal(c, signal, tensor, values, count);

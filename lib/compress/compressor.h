@@ -25,9 +25,9 @@
  * from together.
  */
 typedef struct frugi_select_group {
-    size_t first, views;    /* its tensors are c->member[first] .. c->member[first + views - 1] */
+    size_t first, views;    /* its tensors are c->units.member[first] .. c->units.member[first + views - 1] */
     uint64_t units;         /* competing units: those of its tensor, or heads */
-    uint64_t first_unit;    /* units of all groups before; offset into c->score */
+    uint64_t first_unit;    /* units of all groups before; offset into c->units.score */
     uint64_t first_segment; /* segments of all groups before */
     bool heads;
     bool elementwise;  /* units are elements, compared by magnitude without scores */
@@ -72,30 +72,17 @@ typedef struct frugi_workspace {
     void *memory;    /* the allocation behind the arrays above */
 } frugi_workspace;
 
-struct frug_compressor {
-    struct frug_config config;
-    frug_layout *layout;
-    uint64_t layout_hash;
-    uint64_t total_steps;
-    uint32_t source;
-    int threads;
-    float beta;                /* decay of the residual in use */
-    uint32_t max_batch_blocks; /* blocks in a batch */
-    const frugi_block_kernel *kernel;
-    frugi_partition partition;
-    uint64_t blocks; /* of compressed tensors */
-    frugi_control *control;
-    double *density;        /* of each compressed tensor at this step */
-    bool norm_is_set;       /* the caller has set the norm of the whole gradient: */
-    double norm;            /* this one */
-    double range_norm;      /* norm of the range being compressed, if an option needs it */
-    bool range_norm_is_set; /* range_norm was set by frugi_norm_measure() and stays until frugi_norm_clear() */
+/** The norm of the gradient: gradient_norm.c. */
+typedef struct frugi_norm_state {
+    bool is_set;            /* the caller has set the norm of the whole gradient: */
+    double value;           /* this one */
+    double range_value;     /* norm of the range being compressed, if an option needs it */
+    bool range_is_set;      /* range_value was set by frugi_norm_measure() and stays until frugi_norm_clear() */
     double *partial_energy; /* sums of squares of the chunks of a gradient */
-    frugi_store residual;   /* unless feedback=none */
-    frugi_store momentum;   /* feedback=dgc: momentum; feedback=ef21: smoothed gradient */
+} frugi_norm_state;
 
-    /* Unit sections (by_units): see select_groups.c. */
-    bool by_units;
+/** Selection groups and arrays of unit sections: select_groups.c. Empty unless by_units. */
+typedef struct frugi_unit_state {
     frugi_select_group *select_group;
     size_t select_groups;
     size_t *member;          /* indices into partition.view, group by group */
@@ -115,6 +102,28 @@ struct frug_compressor {
     uint8_t *hybrid_frequency;    /* rule=hybrid, frequency=on: how often a block sent many entries, 0 to 15 */
     uint8_t *sent_mask;           /* feedback=dgc: 1 for elements sent at this step */
     uint8_t *skipped;             /* 1 for blocks skipped at this step */
+} frugi_unit_state;
+
+struct frug_compressor {
+    struct frug_config config;
+    frug_layout *layout;
+    uint64_t layout_hash;
+    uint64_t total_steps;
+    uint32_t source;
+    int threads;
+    float beta;                /* decay of the residual in use */
+    uint32_t max_batch_blocks; /* blocks in a batch */
+    const frugi_block_kernel *kernel;
+    frugi_partition partition;
+    uint64_t blocks; /* of compressed tensors */
+    frugi_control *control;
+    double *density; /* of each compressed tensor at this step */
+    frugi_norm_state norm;
+    frugi_store residual; /* unless feedback=none */
+    frugi_store momentum; /* feedback=dgc: momentum; feedback=ef21: smoothed gradient */
+
+    bool by_units; /* frames have unit sections: */
+    frugi_unit_state units;
 
     float *zeros;                 /* a batch */
     frugi_workspace *workspace;   /* one per thread */

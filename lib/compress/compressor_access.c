@@ -33,8 +33,8 @@ bool frugi_compressor_by_units(const frug_compressor *c) {
 
 uint64_t frugi_select_group_end(const frug_compressor *c, const frugi_tensor_view *view) {
     if (c->by_units && !view->dense) {
-        const frugi_select_group *group = &c->select_group[view->select_group];
-        view = &c->partition.view[c->member[group->first + group->views - 1]];
+        const frugi_select_group *group = &c->units.select_group[view->select_group];
+        view = &c->partition.view[c->units.member[group->first + group->views - 1]];
     }
     return view->begin + view->count;
 }
@@ -54,8 +54,8 @@ frug_status frugi_frame_sizes(frug_compressor *c, uint64_t step, const uint64_t 
 void frugi_schedule_copy(const frug_compressor *from, frug_compressor *to, void *scratch) {
     frugi_control_export(from->control, scratch);
     frugi_control_import(to->control, scratch);
-    to->norm_is_set = true;
-    to->norm = from->norm_is_set ? from->norm : from->range_norm;
+    to->norm.is_set = true;
+    to->norm.value = from->norm.is_set ? from->norm.value : from->norm.range_value;
 }
 
 size_t frugi_schedule_bytes(const frug_compressor *c) {

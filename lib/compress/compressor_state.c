@@ -33,12 +33,12 @@ static bool has_thresholds(const frug_compressor *c) {
 
 static size_t select_group_bytes(const frug_compressor *c, size_t i) {
     return has_thresholds(c)                      ? 4
-           : c->config.rule == FRUGI_RULE_LEARNED ? frugi_learned_bytes(&c->select_group[i].learned)
+           : c->config.rule == FRUGI_RULE_LEARNED ? frugi_learned_bytes(&c->units.select_group[i].learned)
                                                   : 0;
 }
 
 static size_t frequency_bytes(const frug_compressor *c) {
-    return c->hybrid_frequency && c->config.frequency ? c->blocks : 0;
+    return c->units.hybrid_frequency && c->config.frequency ? c->blocks : 0;
 }
 
 size_t frug_compressor_state_size(const frug_compressor *c) {
@@ -46,7 +46,7 @@ size_t frug_compressor_state_size(const frug_compressor *c) {
         return 0;
     size_t size = HEADER_BYTES + frugi_store_bytes(&c->residual) + frugi_store_bytes(&c->momentum) +
                   frugi_control_bytes(c->control) + frequency_bytes(c);
-    for (size_t i = 0; i < c->select_groups; i++)
+    for (size_t i = 0; i < c->units.select_groups; i++)
         size += select_group_bytes(c, i);
     return size;
 }
@@ -62,7 +62,7 @@ static void write_header(const frug_compressor *c, unsigned char *h) {
     frugi_put64(h + 16, c->layout_hash);
     frugi_put64(h + 24, c->blocks);
     frugi_put64(h + 32, frug_compressor_state_size(c));
-    frugi_put64(h + 40, c->select_groups);
+    frugi_put64(h + 40, c->units.select_groups);
 }
 
 static uint32_t state_crc(const unsigned char *state, size_t len) {
@@ -74,23 +74,23 @@ static uint32_t state_crc(const unsigned char *state, size_t len) {
 
 /* State of the selection rule. */
 static void write_rule_state(const frug_compressor *c, unsigned char *at) {
-    for (size_t i = 0; i < c->select_groups; at += select_group_bytes(c, i++)) {
+    for (size_t i = 0; i < c->units.select_groups; at += select_group_bytes(c, i++)) {
         if (has_thresholds(c))
-            frugi_put32(at, frugi_f32_bits(c->select_group[i].threshold));
+            frugi_put32(at, frugi_f32_bits(c->units.select_group[i].threshold));
         else if (c->config.rule == FRUGI_RULE_LEARNED)
-            frugi_learned_export(&c->select_group[i].learned, at);
+            frugi_learned_export(&c->units.select_group[i].learned, at);
     }
     if (frequency_bytes(c))
-        memcpy(at, c->hybrid_frequency, frequency_bytes(c));
+        memcpy(at, c->units.hybrid_frequency, frequency_bytes(c));
 }
 
 static int rule_state_is_valid(const frug_compressor *c, const unsigned char *at) {
     int valid = 1;
-    for (size_t i = 0; i < c->select_groups; at += select_group_bytes(c, i++)) {
+    for (size_t i = 0; i < c->units.select_groups; at += select_group_bytes(c, i++)) {
         if (has_thresholds(c))
             valid &= frugi_get32(at) < FRUGI_INF_BITS; /* finite and not negative */
         else if (c->config.rule == FRUGI_RULE_LEARNED)
-            valid &= frugi_learned_check(&c->select_group[i].learned, at);
+            valid &= frugi_learned_check(&c->units.select_group[i].learned, at);
     }
     for (size_t i = 0; i < frequency_bytes(c); i++)
         valid &= at[i] <= 15;
@@ -98,14 +98,14 @@ static int rule_state_is_valid(const frug_compressor *c, const unsigned char *at
 }
 
 static void read_rule_state(frug_compressor *c, const unsigned char *at) {
-    for (size_t i = 0; i < c->select_groups; at += select_group_bytes(c, i++)) {
+    for (size_t i = 0; i < c->units.select_groups; at += select_group_bytes(c, i++)) {
         if (has_thresholds(c))
-            c->select_group[i].threshold = frugi_bits_f32(frugi_get32(at));
+            c->units.select_group[i].threshold = frugi_bits_f32(frugi_get32(at));
         else if (c->config.rule == FRUGI_RULE_LEARNED)
-            frugi_learned_import(&c->select_group[i].learned, at);
+            frugi_learned_import(&c->units.select_group[i].learned, at);
     }
     if (frequency_bytes(c))
-        memcpy(c->hybrid_frequency, at, frequency_bytes(c));
+        memcpy(c->units.hybrid_frequency, at, frequency_bytes(c));
 }
 
 frug_status frug_compressor_save(const frug_compressor *c, void *dst, size_t cap, size_t *len) {

@@ -42,34 +42,34 @@ static double measure_norm(const frugi_compress_call *call) {
     for (uint64_t i = 0; i < chunks; i++) {
         uint64_t from = call->begin + i * FRUGI_NORM_CHUNK;
         uint64_t to = end - from < FRUGI_NORM_CHUNK ? end : from + FRUGI_NORM_CHUNK;
-        c->partial_energy[i] = energy_between(call, from, to);
+        c->norm.partial_energy[i] = energy_between(call, from, to);
     }
     for (uint64_t i = 0; i < chunks; i++)
-        sum += c->partial_energy[i];
+        sum += c->norm.partial_energy[i];
     return sqrt(sum);
 }
 
 static bool needs_norm(const frug_compressor *c) {
-    return c->config.clip > 0 || (c->config.norm != FRUGI_NORM_OFF && !c->norm_is_set);
+    return c->config.clip > 0 || (c->config.norm != FRUGI_NORM_OFF && !c->norm.is_set);
 }
 
 void frugi_norm_measure(frug_compressor *c, uint64_t begin, uint64_t count, const float *grad) {
     frugi_compress_call call = {
         .c = c, .begin = begin, .count = count, .grad = grad, .threads = frugi_threads_for(c->threads, count)};
-    c->range_norm_is_set = true;
-    c->range_norm = needs_norm(c) ? measure_norm(&call) : 0;
+    c->norm.range_is_set = true;
+    c->norm.range_value = needs_norm(c) ? measure_norm(&call) : 0;
 }
 
 void frugi_norm_clear(frug_compressor *c) {
-    c->range_norm_is_set = false;
+    c->norm.range_is_set = false;
 }
 
 void frugi_apply_norm(frugi_compress_call *call) {
     frug_compressor *c = call->c;
-    if (!c->range_norm_is_set)
-        c->range_norm = needs_norm(c) ? measure_norm(call) : 0;
+    if (!c->norm.range_is_set)
+        c->norm.range_value = needs_norm(c) ? measure_norm(call) : 0;
     if (c->config.norm != FRUGI_NORM_OFF)
-        frugi_control_set_norm(c->control, call->step, c->norm_is_set ? c->norm : c->range_norm);
-    if (c->config.clip > 0 && c->range_norm > c->config.clip)
-        call->grad_scale = (float)(c->config.clip / c->range_norm);
+        frugi_control_set_norm(c->control, call->step, c->norm.is_set ? c->norm.value : c->norm.range_value);
+    if (c->config.clip > 0 && c->norm.range_value > c->config.clip)
+        call->grad_scale = (float)(c->config.clip / c->norm.range_value);
 }

@@ -97,30 +97,31 @@ static frug_status join_select_group(frug_compressor *c, frugi_tensor_view *view
     const frug_tensor *t = tensor_of(c, view);
     bool heads = c->config.unit == FRUGI_UNIT_HEAD && has_heads(t);
     uint64_t units = heads ? head_groups(t) : view->grid.units;
-    size_t at = heads ? 0 : c->select_groups;
-    while (at < c->select_groups && !(c->select_group[at].heads && c->select_group[at].module == t->module))
+    size_t at = heads ? 0 : c->units.select_groups;
+    while (at < c->units.select_groups &&
+           !(c->units.select_group[at].heads && c->units.select_group[at].module == t->module))
         at++;
-    if (at == c->select_groups)
-        c->select_group[c->select_groups++] = (frugi_select_group){
+    if (at == c->units.select_groups)
+        c->units.select_group[c->units.select_groups++] = (frugi_select_group){
             .units = units,
             .heads = heads,
             .module = t->module,
             .elementwise = !heads && view->grid.h * view->grid.w == 1 && c->config.rule != FRUGI_RULE_LEARNED,
         };
-    FRUG_FAIL_IF(c->select_group[at].units != units, FRUG_ERR_CONFIG,
+    FRUG_FAIL_IF(c->units.select_group[at].units != units, FRUG_ERR_CONFIG,
                  "config: unit=head: the tensors of module %u disagree on the number of heads ('%s')", t->module,
                  t->name);
-    c->select_group[at].views++;
+    c->units.select_group[at].views++;
     view->select_group = at;
     return FRUG_OK;
 }
 
-/* Fill c->member, and number the units and segments of all groups. */
+/* Fill c->units.member, and number the units and segments of all groups. */
 static void number_groups(frug_compressor *c) {
     size_t members = 0;
     uint64_t units = 0, segments = 0;
-    for (size_t i = 0; i < c->select_groups; i++) {
-        frugi_select_group *group = &c->select_group[i];
+    for (size_t i = 0; i < c->units.select_groups; i++) {
+        frugi_select_group *group = &c->units.select_group[i];
         group->first = members;
         group->first_unit = units;
         group->first_segment = segments;
@@ -131,15 +132,15 @@ static void number_groups(frug_compressor *c) {
     }
     for (size_t i = 0; i < c->partition.views; i++)
         if (!c->partition.view[i].dense) {
-            frugi_select_group *group = &c->select_group[c->partition.view[i].select_group];
-            c->member[group->first + group->views++] = i;
+            frugi_select_group *group = &c->units.select_group[c->partition.view[i].select_group];
+            c->units.member[group->first + group->views++] = i;
         }
 }
 
 static frug_status check_heads(const frug_compressor *c) {
-    bool any = c->config.unit != FRUGI_UNIT_HEAD || c->select_groups == 0;
-    for (size_t i = 0; i < c->select_groups; i++)
-        any |= c->select_group[i].heads;
+    bool any = c->config.unit != FRUGI_UNIT_HEAD || c->units.select_groups == 0;
+    for (size_t i = 0; i < c->units.select_groups; i++)
+        any |= c->units.select_group[i].heads;
     FRUG_FAIL_IF(
         !any, FRUG_ERR_CONFIG,
         "config: unit=head, but no tensor of the layout has heads: it needs a role (attn_q, attn_k, attn_v, attn_o "
@@ -158,14 +159,14 @@ uint64_t frugi_select_group_segment(const frug_compressor *c, const frugi_select
 double frugi_select_group_density(const frug_compressor *c, const frugi_select_group *group, const double *density) {
     double sum = 0;
     for (size_t i = 0; i < group->views; i++)
-        sum += density[c->partition.view[c->member[group->first + i]].number];
+        sum += density[c->partition.view[c->units.member[group->first + i]].number];
     return sum / (double)group->views;
 }
 
 static double max_density(const frug_compressor *c, const frugi_select_group *group) {
     double sum = 0;
     for (size_t i = 0; i < group->views; i++)
-        sum += frugi_control_max_density(c->control, c->partition.view[c->member[group->first + i]].number);
+        sum += frugi_control_max_density(c->control, c->partition.view[c->units.member[group->first + i]].number);
     return sum / (double)group->views;
 }
 
@@ -202,10 +203,11 @@ static uint64_t max_selected(const frug_compressor *c, const frugi_select_group 
 /* ---- creation ------------------------------------------------------------ */
 
 static frug_status make_select_groups(frug_compressor *c) {
-    c->select_group = frugi_calloc(c->partition.views + 1, sizeof *c->select_group);
-    c->member = frugi_calloc(c->partition.views + 1, sizeof *c->member);
-    c->span = frugi_calloc(c->partition.views + 1, sizeof *c->span);
-    FRUG_FAIL_IF(!c->select_group || !c->member || !c->span, FRUG_ERR_MEMORY, "compressor: out of memory");
+    c->units.select_group = frugi_calloc(c->partition.views + 1, sizeof *c->units.select_group);
+    c->units.member = frugi_calloc(c->partition.views + 1, sizeof *c->units.member);
+    c->units.span = frugi_calloc(c->partition.views + 1, sizeof *c->units.span);
+    FRUG_FAIL_IF(!c->units.select_group || !c->units.member || !c->units.span, FRUG_ERR_MEMORY,
+                 "compressor: out of memory");
     for (size_t i = 0; i < c->partition.views; i++)
         if (!c->partition.view[i].dense) {
             FRUG_TRY(make_grid(c, &c->partition.view[i]));
@@ -218,19 +220,21 @@ static frug_status make_select_groups(frug_compressor *c) {
 
 /* State of rule=hybrid and rule=learned. */
 static frug_status make_rule_state(frug_compressor *c) {
-    for (size_t i = 0; c->config.rule == FRUGI_RULE_LEARNED && i < c->select_groups; i++)
-        FRUG_TRY(frugi_learned_create(c->select_group[i].units, &c->select_group[i].learned));
+    for (size_t i = 0; c->config.rule == FRUGI_RULE_LEARNED && i < c->units.select_groups; i++)
+        FRUG_TRY(frugi_learned_create(c->units.select_group[i].units, &c->units.select_group[i].learned));
     if (c->config.rule != FRUGI_RULE_HYBRID)
         return FRUG_OK;
-    c->hybrid_count = frugi_calloc(c->blocks + 1, sizeof *c->hybrid_count);
-    c->hybrid_blocks = frugi_calloc(c->select_groups + 1, sizeof *c->hybrid_blocks);
-    c->hybrid_last_length = frugi_calloc(c->select_groups + 1, sizeof *c->hybrid_last_length);
-    c->hybrid_frequency = frugi_calloc(c->blocks + 1, sizeof *c->hybrid_frequency);
-    FRUG_FAIL_IF(!c->hybrid_count || !c->hybrid_blocks || !c->hybrid_last_length || !c->hybrid_frequency,
+    c->units.hybrid_count = frugi_calloc(c->blocks + 1, sizeof *c->units.hybrid_count);
+    c->units.hybrid_blocks = frugi_calloc(c->units.select_groups + 1, sizeof *c->units.hybrid_blocks);
+    c->units.hybrid_last_length = frugi_calloc(c->units.select_groups + 1, sizeof *c->units.hybrid_last_length);
+    c->units.hybrid_frequency = frugi_calloc(c->blocks + 1, sizeof *c->units.hybrid_frequency);
+    FRUG_FAIL_IF(!c->units.hybrid_count || !c->units.hybrid_blocks || !c->units.hybrid_last_length ||
+                     !c->units.hybrid_frequency,
                  FRUG_ERR_MEMORY, "compressor: out of memory");
-    for (size_t i = 0; i < c->select_groups; i++) {
-        c->hybrid_blocks[i] = (c->select_group[i].units - 1) / c->config.block + 1;
-        c->hybrid_last_length[i] = (uint32_t)(c->select_group[i].units - (c->hybrid_blocks[i] - 1) * c->config.block);
+    for (size_t i = 0; i < c->units.select_groups; i++) {
+        c->units.hybrid_blocks[i] = (c->units.select_group[i].units - 1) / c->config.block + 1;
+        c->units.hybrid_last_length[i] =
+            (uint32_t)(c->units.select_group[i].units - (c->units.hybrid_blocks[i] - 1) * c->config.block);
     }
     return FRUG_OK;
 }
@@ -240,34 +244,34 @@ static frug_status make_arrays(frug_compressor *c) {
     uint64_t units = 0, widest = 0, elements = c->blocks * c->config.block;
     bool in_place = c->config.feedback != FRUGI_FEEDBACK_NONE && c->config.residual == FRUGI_RESIDUAL_F32;
     bool scores = c->config.unit != FRUGI_UNIT_ELEMENT || c->config.rule == FRUGI_RULE_LEARNED;
-    for (size_t i = 0; i < c->select_groups; i++) {
-        units += c->select_group[i].units;
-        c->list_capacity += max_selected(c, &c->select_group[i]);
+    for (size_t i = 0; i < c->units.select_groups; i++) {
+        units += c->units.select_group[i].units;
+        c->units.list_capacity += max_selected(c, &c->units.select_group[i]);
     }
-    c->list_capacity = min_u64(c->list_capacity, units);
+    c->units.list_capacity = min_u64(c->units.list_capacity, units);
     for (size_t i = 0; i < c->partition.views; i++) {
         const frugi_tensor_view *view = &c->partition.view[i];
         if (view->dense)
             continue;
         widest = view->grid.units > widest ? view->grid.units : widest;
-        if (c->select_group[view->select_group].heads) /* lists of heads, and of the units of these heads */
-            c->list_capacity += view->grid.units;
+        if (c->units.select_group[view->select_group].heads) /* lists of heads, and of the units of these heads */
+            c->units.list_capacity += view->grid.units;
     }
-    c->topk = frugi_topk_create(c->threads);
-    c->list =
-        frugi_malloc((c->config.rule == FRUGI_RULE_PROBABILISTIC ? 2 : 1) * (c->list_capacity + 1) * sizeof *c->list);
-    c->list_values = frugi_malloc((c->list_capacity + 1) * sizeof *c->list_values);
-    c->skipped = frugi_calloc(c->blocks + 1, 1);
-    c->accumulators = in_place ? NULL : frugi_malloc((elements + 1) * sizeof *c->accumulators);
-    c->score = scores ? frugi_calloc(units + 1, sizeof *c->score) : NULL;
-    c->given_scores =
-        scores && c->config.score == FRUGI_SCORE_GIVEN ? frugi_calloc(units + 1, sizeof *c->given_scores) : NULL;
-    c->unit_scratch = scores ? frugi_calloc(widest + 1, sizeof *c->unit_scratch) : NULL;
-    c->sent_mask = c->config.feedback == FRUGI_FEEDBACK_DGC ? frugi_calloc(elements + 1, 1) : NULL;
-    FRUG_FAIL_IF(!c->topk || !c->list || !c->list_values || !c->skipped || (!in_place && !c->accumulators) ||
-                     (scores && (!c->score || !c->unit_scratch)) ||
-                     (c->config.score == FRUGI_SCORE_GIVEN && !c->given_scores) ||
-                     (c->config.feedback == FRUGI_FEEDBACK_DGC && !c->sent_mask),
+    c->units.topk = frugi_topk_create(c->threads);
+    c->units.list = frugi_malloc((c->config.rule == FRUGI_RULE_PROBABILISTIC ? 2 : 1) * (c->units.list_capacity + 1) *
+                                 sizeof *c->units.list);
+    c->units.list_values = frugi_malloc((c->units.list_capacity + 1) * sizeof *c->units.list_values);
+    c->units.skipped = frugi_calloc(c->blocks + 1, 1);
+    c->units.accumulators = in_place ? NULL : frugi_malloc((elements + 1) * sizeof *c->units.accumulators);
+    c->units.score = scores ? frugi_calloc(units + 1, sizeof *c->units.score) : NULL;
+    c->units.given_scores =
+        scores && c->config.score == FRUGI_SCORE_GIVEN ? frugi_calloc(units + 1, sizeof *c->units.given_scores) : NULL;
+    c->units.unit_scratch = scores ? frugi_calloc(widest + 1, sizeof *c->units.unit_scratch) : NULL;
+    c->units.sent_mask = c->config.feedback == FRUGI_FEEDBACK_DGC ? frugi_calloc(elements + 1, 1) : NULL;
+    FRUG_FAIL_IF(!c->units.topk || !c->units.list || !c->units.list_values || !c->units.skipped ||
+                     (!in_place && !c->units.accumulators) || (scores && (!c->units.score || !c->units.unit_scratch)) ||
+                     (c->config.score == FRUGI_SCORE_GIVEN && !c->units.given_scores) ||
+                     (c->config.feedback == FRUGI_FEEDBACK_DGC && !c->units.sent_mask),
                  FRUG_ERR_MEMORY, "compressor: out of memory for the accumulators of %llu elements",
                  (unsigned long long)elements);
     return FRUG_OK;
@@ -290,13 +294,24 @@ frug_status frugi_select_groups_create(frug_compressor *c) {
 }
 
 void frugi_select_groups_destroy(frug_compressor *c) {
-    for (size_t i = 0; i < c->select_groups; i++)
-        frugi_learned_destroy(&c->select_group[i].learned);
-    frugi_topk_destroy(c->topk);
-    void *const arrays[] = {
-        c->select_group,       c->list_values,  c->member,          c->span,         c->list,      c->skipped,
-        c->accumulators,       c->score,        c->given_scores,    c->unit_scratch, c->sent_mask, c->hybrid_blocks,
-        c->hybrid_last_length, c->hybrid_count, c->hybrid_frequency};
+    for (size_t i = 0; i < c->units.select_groups; i++)
+        frugi_learned_destroy(&c->units.select_group[i].learned);
+    frugi_topk_destroy(c->units.topk);
+    void *const arrays[] = {c->units.select_group,
+                            c->units.list_values,
+                            c->units.member,
+                            c->units.span,
+                            c->units.list,
+                            c->units.skipped,
+                            c->units.accumulators,
+                            c->units.score,
+                            c->units.given_scores,
+                            c->units.unit_scratch,
+                            c->units.sent_mask,
+                            c->units.hybrid_blocks,
+                            c->units.hybrid_last_length,
+                            c->units.hybrid_count,
+                            c->units.hybrid_frequency};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         frugi_free(arrays[i]);
 }
@@ -306,7 +321,7 @@ void frugi_select_groups_destroy(frug_compressor *c) {
 frug_status frugi_select_groups_in(const frug_compressor *c, uint64_t begin, uint64_t count, size_t *first,
                                    size_t *end) {
     uint64_t stop = begin + count;
-    size_t lo = c->select_groups, hi = 0;
+    size_t lo = c->units.select_groups, hi = 0;
     frugi_range_iter it = frugi_range_start(&c->partition, begin, stop);
     while (frugi_range_next(&it)) {
         const frugi_tensor_view *view = it.view;
@@ -318,8 +333,8 @@ frug_status frugi_select_groups_in(const frug_compressor *c, uint64_t begin, uin
         hi = view->select_group + 1 > hi ? view->select_group + 1 : hi;
     }
     for (size_t i = lo; i < hi; i++)
-        for (size_t m = 0; m < c->select_group[i].views; m++) {
-            const frugi_tensor_view *view = &c->partition.view[c->member[c->select_group[i].first + m]];
+        for (size_t m = 0; m < c->units.select_group[i].views; m++) {
+            const frugi_tensor_view *view = &c->partition.view[c->units.member[c->units.select_group[i].first + m]];
             FRUG_FAIL_IF(view->begin < begin || view->begin + view->count > stop, FRUG_ERR_ARG,
                          "range: it cuts an attention module: tensor '%s' lies outside", tensor_of(c, view)->name);
         }
@@ -359,9 +374,9 @@ frug_status frugi_unit_sections_bound(const frug_compressor *c, uint64_t begin, 
     FRUG_TRY(frugi_select_groups_in(c, begin, count, &first, &end));
     frugi_index_choice code = c->config.index == FRUGI_INDEX_FIXED ? FRUGI_INDEX_LOCAL : c->config.index;
     for (size_t i = first; i < end; i++) {
-        const frugi_select_group *group = &c->select_group[i];
+        const frugi_select_group *group = &c->units.select_group[i];
         for (size_t m = 0; m < group->views; m++) {
-            const frugi_tensor_view *view = &c->partition.view[c->member[group->first + m]];
+            const frugi_tensor_view *view = &c->partition.view[c->units.member[group->first + m]];
             uint64_t most = max_selected(c, group) * (view->grid.units / group->units);
             uint64_t whole = most * view->grid.h * view->grid.w;
             total += TENSOR_FIXED + FRUGI_SECTIONS_PER_TENSOR * cost_of(code, &view->grid).fixed;
@@ -388,15 +403,15 @@ frug_status frugi_unit_sections_bound(const frug_compressor *c, uint64_t begin, 
 static double planned_density(const frug_compressor *c, const frugi_select_group *group, uint64_t step) {
     double sum = 0;
     for (size_t i = 0; i < group->views; i++)
-        sum += frugi_control_density(c->control, step, c->partition.view[c->member[group->first + i]].number);
+        sum += frugi_control_density(c->control, step, c->partition.view[c->units.member[group->first + i]].number);
     return sum / (double)group->views;
 }
 
 /* The number of entries that frugi_hybrid_fit_budget() gives for a count. */
 static uint64_t planned_hybrid(const frug_compressor *c, const frugi_select_group *group, uint64_t count) {
-    size_t i = (size_t)(group - c->select_group);
-    uint64_t blocks = c->hybrid_blocks[i], most = c->config.hybrid_most;
-    uint64_t room = (blocks - 1) * min_u64(c->config.block, most) + min_u64(c->hybrid_last_length[i], most);
+    size_t i = (size_t)(group - c->units.select_group);
+    uint64_t blocks = c->units.hybrid_blocks[i], most = c->config.hybrid_most;
+    uint64_t room = (blocks - 1) * min_u64(c->config.block, most) + min_u64(c->units.hybrid_last_length[i], most);
     return count >= group->units ? group->units : count < blocks ? blocks : min_u64(count, room);
 }
 
@@ -433,7 +448,7 @@ static void plan_blocks(const frug_compressor *c, const frugi_tensor_view *view,
 
 static void plan_units(const frug_compressor *c, const frugi_tensor_view *view, uint64_t step, frug_tensor_plan *plan) {
     static const char *const names[] = {"element", "run", "tile", "row", "column", "channel", "head"};
-    const frugi_select_group *group = &c->select_group[view->select_group];
+    const frugi_select_group *group = &c->units.select_group[view->select_group];
     bool element = view->grid.h == 1 && view->grid.w == 1;
     plan->unit = names[element ? FRUGI_UNIT_ELEMENT : c->config.unit];
     plan->unit_h = view->grid.h;

@@ -3,8 +3,8 @@
  *
  * Rules that look at more than one block need all accumulators before they can select. With an f32 residual these are
  * the residual store itself, updated in place; without feedback they are the gradient itself, if it is finite and not
- * clipped; otherwise they are c->accumulators. A block in which a NaN or an infinity comes up is skipped: its gradient
- * is dropped, and its residual takes part in the selection unchanged.
+ * clipped; otherwise they are c->units.accumulators. A block in which a NaN or an infinity comes up is skipped: its
+ * gradient is dropped, and its residual takes part in the selection unchanged.
  */
 #include "compress/compressor.h"
 
@@ -13,10 +13,10 @@
 
 const float *frugi_accumulators(const frugi_compress_call *call, const frugi_tensor_view *view) {
     const frug_compressor *c = call->c;
-    if (c->acc_is_grad)
+    if (c->units.acc_is_grad)
         return call->grad + (view->begin - call->begin);
-    if (c->accumulators)
-        return c->accumulators + view->first_block * c->config.block;
+    if (c->units.accumulators)
+        return c->units.accumulators + view->first_block * c->config.block;
     return frugi_store_floats(&c->residual, view->first_block);
 }
 
@@ -81,17 +81,17 @@ static void count_energy(const frugi_compress_call *call, frugi_workspace *ws, c
 /* feedback=none: check the gradient for NaN and infinity. */
 static void check_block(const frugi_compress_call *call, frugi_workspace *ws, const tensor_block *b) {
     const float *grad = call->grad + (b->view->begin - call->begin) + b->at;
-    call->c->skipped[b->stored] = !frugi_all_finite(grad, b->length);
-    ws->tally.skipped += call->c->skipped[b->stored];
-    if (!call->c->skipped[b->stored])
+    call->c->units.skipped[b->stored] = !frugi_all_finite(grad, b->length);
+    ws->tally.skipped += call->c->units.skipped[b->stored];
+    if (!call->c->units.skipped[b->stored])
         count_energy(call, ws, b, grad);
 }
 
 /* feedback=none: copy the gradient, where it cannot be used as it is. */
 static void copy_block(const frugi_compress_call *call, frugi_workspace *ws, const tensor_block *b) {
     const frug_compressor *c = call->c;
-    float *dst = c->accumulators + b->stored * c->config.block;
-    if (c->skipped[b->stored])
+    float *dst = c->units.accumulators + b->stored * c->config.block;
+    if (c->units.skipped[b->stored])
         memset(dst, 0, c->config.block * sizeof *dst);
     else
         memcpy(dst, block_gradient(call, ws, b), c->config.block * sizeof *dst);
@@ -124,24 +124,25 @@ static void accumulate_block(const frugi_compress_call *call, frugi_workspace *w
     frug_compressor *c = call->c;
     uint32_t block = c->config.block;
     const float *grad = block_gradient(call, ws, b);
-    float *dst = c->accumulators ? c->accumulators + b->stored * block : frugi_store_floats(&c->residual, b->stored);
-    if (c->accumulators)
+    float *dst =
+        c->units.accumulators ? c->units.accumulators + b->stored * block : frugi_store_floats(&c->residual, b->stored);
+    if (c->units.accumulators)
         frugi_store_load(&c->residual, b->stored, dst);
     if (frugi_has_momentum(c))
         grad = update_momentum(c, ws, b->stored, grad);
     for (uint32_t i = 0; i < block; i++)
         ws->acc[i] = c->beta * dst[i] + grad[i];
-    c->skipped[b->stored] =
+    c->units.skipped[b->stored] =
         !frugi_all_finite(ws->acc, block) || (frugi_has_momentum(c) && !frugi_all_finite(ws->momentum, block));
-    ws->tally.skipped += c->skipped[b->stored];
-    if (!c->skipped[b->stored])
+    ws->tally.skipped += c->units.skipped[b->stored];
+    if (!c->units.skipped[b->stored])
         memcpy(dst, ws->acc, block * sizeof *dst);
     count_energy(call, ws, b, dst);
 }
 
 void frugi_accumulate_range(const frugi_compress_call *call) {
     frug_compressor *c = call->c;
-    c->acc_is_grad = false;
+    c->units.acc_is_grad = false;
     if (c->config.feedback != FRUGI_FEEDBACK_NONE) {
         for_each_block(call, accumulate_block);
         return;
@@ -150,8 +151,8 @@ void frugi_accumulate_range(const frugi_compress_call *call) {
     for_each_block(call, check_block);
     for (int i = 0; i < c->threads; i++)
         skipped += c->workspace[i].tally.skipped;
-    c->acc_is_grad = skipped == 0 && call->grad_scale == 1.0f;
-    if (!c->acc_is_grad)
+    c->units.acc_is_grad = skipped == 0 && call->grad_scale == 1.0f;
+    if (!c->units.acc_is_grad)
         for_each_block(call, copy_block);
 }
 
@@ -162,23 +163,23 @@ void frugi_accumulate_range(const frugi_compress_call *call) {
 static void store_block(const frugi_compress_call *call, frugi_workspace *ws, const tensor_block *b) {
     frug_compressor *c = call->c;
     uint32_t block = c->config.block, random = frugi_random(c->config.seed, call->step, b->stored);
-    if (c->accumulators)
-        frugi_store_save(&c->residual, b->stored, c->accumulators + b->stored * block, random);
+    if (c->units.accumulators)
+        frugi_store_save(&c->residual, b->stored, c->units.accumulators + b->stored * block, random);
     if (!frugi_has_momentum(c))
         return;
-    if (c->skipped[b->stored])
+    if (c->units.skipped[b->stored])
         frugi_store_load(&c->momentum, b->stored, ws->momentum);
     else
         update_momentum(c, ws, b->stored, block_gradient(call, ws, b));
     for (uint32_t i = 0; call->mask_momentum && i < block; i++)
-        ws->momentum[i] = c->sent_mask[b->stored * block + i] ? 0.0f : ws->momentum[i];
+        ws->momentum[i] = c->units.sent_mask[b->stored * block + i] ? 0.0f : ws->momentum[i];
     frugi_store_save(&c->momentum, b->stored, ws->momentum, ~random);
-    if (c->sent_mask)
-        memset(c->sent_mask + b->stored * block, 0, block);
+    if (c->units.sent_mask)
+        memset(c->units.sent_mask + b->stored * block, 0, block);
 }
 
 void frugi_store_residual(const frugi_compress_call *call) {
     const frug_compressor *c = call->c;
-    if (c->config.feedback != FRUGI_FEEDBACK_NONE && (c->accumulators || frugi_has_momentum(c)))
+    if (c->config.feedback != FRUGI_FEEDBACK_NONE && (c->units.accumulators || frugi_has_momentum(c)))
         for_each_block(call, store_block);
 }

@@ -65,7 +65,7 @@ static frugi_frame_section make_section(const frug_compressor *c, const frugi_te
     s->levels = s->value == FRUGI_VALUE_QSGD ? c->config.levels : 0;
     if (!list) {
         s->index = FRUGI_INDEX_CODE_NONE;
-    } else if (c->config.rule == FRUGI_RULE_RANDOM && !c->select_group[view->select_group].heads) {
+    } else if (c->config.rule == FRUGI_RULE_RANDOM && !c->units.select_group[view->select_group].heads) {
         s->index = FRUGI_INDEX_CODE_SEEDED;
         s->key = frugi_draw_key(c, step, view->select_group);
     } else {
@@ -198,7 +198,7 @@ static void encode_chunk(const section_writer *w, frugi_workspace *ws, value_pos
     bool elements = fs->list && g->h == 1 && g->w == 1, flat = !fs->list && frugi_grid_is_contiguous(g);
     if (c->config.feedback != FRUGI_FEEDBACK_NONE) {
         s.residual = (float *)s.acc;
-        s.sent = c->sent_mask ? c->sent_mask + fs->view->first_block * c->config.block : NULL;
+        s.sent = c->units.sent_mask ? c->units.sent_mask + fs->view->first_block * c->config.block : NULL;
     }
     if (fs->values)
         memcpy(s.values, fs->values + from, n * sizeof *s.values);

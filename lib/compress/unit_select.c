@@ -2,8 +2,8 @@
  * unit_select.c - select units: one function per rule, over selection groups (partition.c).
  *
  * Units are compared by their accumulators (elements) or scores. A rule turns a group, or with segment=all several
- * groups together, into ascending lists of units. The lists are written one after the other to c->list, whose capacity
- * was computed when the compressor was created.
+ * groups together, into ascending lists of units. The lists are written one after the other to c->units.list, whose
+ * capacity was computed when the compressor was created.
  */
 #include "compress/compressor.h"
 
@@ -33,41 +33,42 @@ typedef struct selection {
 
 /* Tensor i of a group. */
 static frugi_tensor_view *group_view(const frug_compressor *c, const frugi_select_group *group, size_t i) {
-    return &c->partition.view[c->member[group->first + i]];
+    return &c->partition.view[c->units.member[group->first + i]];
 }
 
 /* The score of a head is the sum (score=max: the maximum) of the scores of its units in all tensors. */
 static void score_heads(const frugi_compress_call *call, const frugi_select_group *group) {
     frug_compressor *c = call->c;
-    float *score = c->score + group->first_unit;
+    float *score = c->units.score + group->first_unit;
     if (group->scores_given) {
-        memcpy(score, c->given_scores + group->first_unit, group->units * sizeof *score);
+        memcpy(score, c->units.given_scores + group->first_unit, group->units * sizeof *score);
         return;
     }
     frugi_score how = c->config.score == FRUGI_SCORE_GIVEN ? FRUGI_SCORE_L2 : c->config.score;
     memset(score, 0, group->units * sizeof *score);
     for (size_t i = 0; i < group->views; i++) {
         const frugi_tensor_view *view = group_view(c, group, i);
-        frugi_score_units(&view->grid, frugi_accumulators(call, view), how, c->unit_scratch, call->threads);
+        frugi_score_units(&view->grid, frugi_accumulators(call, view), how, c->units.unit_scratch, call->threads);
         for (uint64_t u = 0; u < view->grid.units; u++) {
             float *s = &score[u % group->units];
-            *s = how == FRUGI_SCORE_MAX ? (*s > c->unit_scratch[u] ? *s : c->unit_scratch[u]) : *s + c->unit_scratch[u];
+            *s = how == FRUGI_SCORE_MAX ? (*s > c->units.unit_scratch[u] ? *s : c->units.unit_scratch[u])
+                                        : *s + c->units.unit_scratch[u];
             *s = frugi_magnitude(*s) < FRUGI_INF_BITS ? *s : frugi_bits_f32(FRUGI_INF_BITS - 1);
         }
     }
 }
 
-/* Set c->span[i]: the accumulators or scores by which the units of group i are compared. */
+/* Set c->units.span[i]: the accumulators or scores by which the units of group i are compared. */
 static void score_group(const frugi_compress_call *call, size_t i) {
     frug_compressor *c = call->c;
-    const frugi_select_group *group = &c->select_group[i];
+    const frugi_select_group *group = &c->units.select_group[i];
     const frugi_tensor_view *view = group_view(c, group, 0);
     bool learned = c->config.rule == FRUGI_RULE_LEARNED;
-    c->span[i] = (frugi_float_array){frugi_accumulators(call, view), group->units};
+    c->units.span[i] = (frugi_float_array){frugi_accumulators(call, view), group->units};
     if (group->elementwise)
         return;
-    float *score = c->score + group->first_unit;
-    c->span[i].x = score;
+    float *score = c->units.score + group->first_unit;
+    c->units.span[i].x = score;
     if (group->heads)
         score_heads(call, group);
     else
@@ -95,7 +96,7 @@ static void expand_heads(const selection *sel, const frugi_select_group *group, 
 /* Set the selection of group i: the last `selected` units that were written to the lists. */
 static void set_selected(const selection *sel, size_t i, uint64_t selected) {
     const frug_compressor *c = sel->call->c;
-    const frugi_select_group *group = &c->select_group[i];
+    const frugi_select_group *group = &c->units.select_group[i];
     const uint32_t *list = *sel->list;
     *sel->list += selected;
     if (group->heads) {
@@ -109,17 +110,17 @@ static void set_selected(const selection *sel, size_t i, uint64_t selected) {
 /* Select all units of group i; no list is needed. */
 static void select_all(const selection *sel, size_t i) {
     const frug_compressor *c = sel->call->c;
-    for (size_t m = 0; m < c->select_group[i].views; m++)
-        group_view(c, &c->select_group[i], m)->selected = group_view(c, &c->select_group[i], m)->grid.units;
+    for (size_t m = 0; m < c->units.select_group[i].views; m++)
+        group_view(c, &c->units.select_group[i], m)->selected = group_view(c, &c->units.select_group[i], m)->grid.units;
 }
 
 /* Select the units of group i above a cutoff. Elements are copied along with the list, while they are in the cache. */
 static void select_group_above(const selection *sel, size_t i, frugi_cutoff *cut) {
     const frug_compressor *c = sel->call->c;
-    float *values = c->select_group[i].elementwise ? c->list_values + (*sel->list - c->list) : NULL;
-    uint64_t selected = frugi_topk_emit(c->topk, &c->span[i], cut, *sel->list, values, sel->call->threads);
+    float *values = c->units.select_group[i].elementwise ? c->units.list_values + (*sel->list - c->units.list) : NULL;
+    uint64_t selected = frugi_topk_emit(c->units.topk, &c->units.span[i], cut, *sel->list, values, sel->call->threads);
     set_selected(sel, i, selected);
-    group_view(c, &c->select_group[i], 0)->values = values;
+    group_view(c, &c->units.select_group[i], 0)->values = values;
 }
 
 static void select_above(const selection *sel, frugi_cutoff cut) {
@@ -132,22 +133,22 @@ static uint64_t target_count(const selection *sel) {
     const frug_compressor *c = sel->call->c;
     uint64_t k = 0;
     for (size_t i = sel->first; i < sel->end; i++)
-        k += frugi_select_group_count(&c->select_group[i],
-                                      frugi_select_group_density(c, &c->select_group[i], c->density));
+        k += frugi_select_group_count(&c->units.select_group[i],
+                                      frugi_select_group_density(c, &c->units.select_group[i], c->density));
     return k;
 }
 
 static uint64_t count_units(const selection *sel) {
     uint64_t units = 0;
     for (size_t i = sel->first; i < sel->end; i++)
-        units += sel->call->c->select_group[i].units;
+        units += sel->call->c->units.select_group[i].units;
     return units;
 }
 
 /* The cutoff that k units reach. */
 static frugi_cutoff find_cutoff(const selection *sel, uint64_t k) {
     const frug_compressor *c = sel->call->c;
-    return frugi_topk_cutoff(c->topk, c->span + sel->first, sel->end - sel->first, k, sel->call->threads);
+    return frugi_topk_cutoff(c->units.topk, c->units.span + sel->first, sel->end - sel->first, k, sel->call->threads);
 }
 
 /* ---- top-k over whole groups -------------------------------------------------- */
@@ -229,7 +230,7 @@ static uint32_t *select_segment(const frug_compressor *c, frugi_workspace *ws, c
 
 static void select_in_segments(const selection *sel, size_t i, const quota *q) {
     const frug_compressor *c = sel->call->c;
-    const float *x = c->span[i].x;
+    const float *x = c->units.span[i].x;
     uint32_t *list = *sel->list;
 #pragma omp parallel for num_threads(sel->call->threads) schedule(static, 1) if (sel->call->threads > 1)
     for (int t = 0; t < sel->call->threads; t++) {
@@ -256,7 +257,7 @@ static void select_in_segments(const selection *sel, size_t i, const quota *q) {
 static void select_topk_in_segments(const selection *sel) {
     const frug_compressor *c = sel->call->c;
     for (size_t i = sel->first; i < sel->end; i++) {
-        const frugi_select_group *group = &c->select_group[i];
+        const frugi_select_group *group = &c->units.select_group[i];
         quota q = {.units = group->units, .length = (uint32_t)frugi_select_group_segment(c, group)};
         q.segments = (group->units - 1) / q.length + 1;
         q.first = group->first_segment + sel->call->step % FRUGI_PHASES;
@@ -289,10 +290,11 @@ static uint32_t percentile_key(const selection *sel, uint64_t k) {
  */
 static uint32_t tracked_key(const selection *sel, uint64_t k) {
     const frug_compressor *c = sel->call->c;
-    frugi_select_group *lead = &c->select_group[sel->first];
-    uint64_t count = lead->threshold > 0 ? frugi_topk_count(c->topk, c->span + sel->first, sel->end - sel->first,
-                                                            frugi_magnitude(lead->threshold), sel->call->threads)
-                                         : 0;
+    frugi_select_group *lead = &c->units.select_group[sel->first];
+    uint64_t count = lead->threshold > 0
+                         ? frugi_topk_count(c->units.topk, c->units.span + sel->first, sel->end - sel->first,
+                                            frugi_magnitude(lead->threshold), sel->call->threads)
+                         : 0;
     uint32_t key = frugi_magnitude(lead->threshold);
     if (count > 2 * k || count < k / 2 || count == 0) {
         key = find_cutoff(sel, k).key;
@@ -311,7 +313,8 @@ static void select_by_threshold(const selection *sel) {
                    : c->config.threshold == FRUGI_THRESHOLD_PERCENTILE ? percentile_key(sel, k)
                                                                        : tracked_key(sel, k);
     key = key ? key : 1; /* zeros are never selected */
-    if (frugi_topk_count(c->topk, c->span + sel->first, sel->end - sel->first, key, sel->call->threads) > most)
+    if (frugi_topk_count(c->units.topk, c->units.span + sel->first, sel->end - sel->first, key, sel->call->threads) >
+        most)
         select_above(sel, find_cutoff(sel, c->config.threshold == FRUGI_THRESHOLD_ABSOLUTE ? most : k));
     else
         select_above(sel, (frugi_cutoff){.key = key - 1});
@@ -325,7 +328,7 @@ uint64_t frugi_draw_key(const frug_compressor *c, uint64_t step, size_t number) 
 static void select_random(const selection *sel) {
     const frug_compressor *c = sel->call->c;
     for (size_t i = sel->first; i < sel->end; i++) {
-        const frugi_select_group *group = &c->select_group[i];
+        const frugi_select_group *group = &c->units.select_group[i];
         uint64_t selected = frugi_select_group_count(group, frugi_select_group_density(c, group, c->density));
         frugi_sample sample = frugi_sample_start(frugi_draw_key(c, sel->call->step, i), group->units, selected);
         uint32_t *out = *sel->list;
@@ -345,16 +348,16 @@ static void select_random(const selection *sel) {
 /* Workers draw independently of each other, so the key depends on their rank. */
 static void select_probabilistic(const selection *sel) {
     const frug_compressor *c = sel->call->c;
-    float unit = frugi_probabilistic_scale(c->topk, c->span + sel->first, sel->end - sel->first, target_count(sel),
-                                           sel->call->threads);
+    float unit = frugi_probabilistic_scale(c->units.topk, c->units.span + sel->first, sel->end - sel->first,
+                                           target_count(sel), sel->call->threads);
     for (size_t i = sel->first; i < sel->end; i++) {
-        frugi_tensor_view *view = group_view(c, &c->select_group[i], 0);
+        frugi_tensor_view *view = group_view(c, &c->units.select_group[i], 0);
         uint32_t random = frugi_random(c->config.seed ^ ((uint64_t)c->source << 32), sel->call->step, i);
         view->draw_unit = unit;
         view->list = *sel->list;
         view->drawn = *sel->drawn;
-        frugi_probabilistic_draw(c->topk, &c->span[i], unit, random, *sel->list, &view->selected, *sel->drawn,
-                                 &view->draws, sel->call->threads);
+        frugi_probabilistic_draw(c->units.topk, &c->units.span[i], unit, random, *sel->list, &view->selected,
+                                 *sel->drawn, &view->draws, sel->call->threads);
         *sel->list += view->selected;
         *sel->drawn += view->draws;
     }
@@ -362,41 +365,45 @@ static void select_probabilistic(const selection *sel) {
 
 static void select_hybrid(const selection *sel) {
     frug_compressor *c = sel->call->c;
-    uint64_t k = target_count(sel), first = group_view(c, &c->select_group[sel->first], 0)->first_block, blocks = 0;
+    uint64_t k = target_count(sel), first = group_view(c, &c->units.select_group[sel->first], 0)->first_block,
+             blocks = 0;
     if (k >= count_units(sel)) {
         select_topk(sel);
         return;
     }
     frugi_cutoff cut = find_cutoff(sel, k);
     for (size_t i = sel->first; i < sel->end; i++) {
-        frugi_hybrid_count_claims(&c->span[i], c->config.block, &cut, c->hybrid_count + first + blocks,
+        frugi_hybrid_count_claims(&c->units.span[i], c->config.block, &cut, c->units.hybrid_count + first + blocks,
                                   sel->call->threads);
-        blocks += c->hybrid_blocks[i];
+        blocks += c->units.hybrid_blocks[i];
     }
     if (c->config.frequency)
-        frugi_hybrid_scale_by_frequency(c->hybrid_count + first, c->hybrid_frequency + first, blocks,
+        frugi_hybrid_scale_by_frequency(c->units.hybrid_count + first, c->units.hybrid_frequency + first, blocks,
                                         c->config.hybrid_most);
-    frugi_hybrid_fit_budget(c->hybrid_count + first, c->hybrid_blocks + sel->first, c->hybrid_last_length + sel->first,
-                            sel->end - sel->first, c->config.block, c->config.hybrid_most, k);
+    frugi_hybrid_fit_budget(c->units.hybrid_count + first, c->units.hybrid_blocks + sel->first,
+                            c->units.hybrid_last_length + sel->first, sel->end - sel->first, c->config.block,
+                            c->config.hybrid_most, k);
     if (c->config.frequency)
-        frugi_hybrid_update_frequency(c->hybrid_count + first, c->hybrid_frequency + first, blocks, sel->call->step);
+        frugi_hybrid_update_frequency(c->units.hybrid_count + first, c->units.hybrid_frequency + first, blocks,
+                                      sel->call->step);
     for (size_t i = sel->first; i < sel->end; i++) {
-        quota q = {.units = c->select_group[i].units, .segments = c->hybrid_blocks[i], .length = c->config.block};
-        q.count = c->hybrid_count + first;
+        quota q = {
+            .units = c->units.select_group[i].units, .segments = c->units.hybrid_blocks[i], .length = c->config.block};
+        q.count = c->units.hybrid_count + first;
         select_in_segments(sel, i, &q);
-        first += c->hybrid_blocks[i];
+        first += c->units.hybrid_blocks[i];
     }
 }
 
 static void select_learned(const selection *sel) {
     frug_compressor *c = sel->call->c;
     for (size_t i = sel->first; i < sel->end; i++) {
-        frugi_select_group *group = &c->select_group[i];
+        frugi_select_group *group = &c->units.select_group[i];
         uint64_t selected = frugi_select_group_count(group, frugi_select_group_density(c, group, c->density));
         set_selected(sel, i,
-                     frugi_learned_step(&group->learned, c->topk, c->span[i].x, selected, sel->call->step,
-                                        c->config.refresh, c->config.age, c->config.rate, c->unit_scratch, *sel->list,
-                                        sel->call->threads));
+                     frugi_learned_step(&group->learned, c->units.topk, c->units.span[i].x, selected, sel->call->step,
+                                        c->config.refresh, c->config.age, c->config.rate, c->units.unit_scratch,
+                                        *sel->list, sel->call->threads));
     }
 }
 
@@ -409,22 +416,22 @@ static void update_budget(const frugi_compress_call *call, size_t first, size_t 
     uint64_t elements = 0;
     size_t spans = 0;
     for (size_t i = first; i < end; i++)
-        for (size_t m = 0; m < c->select_group[i].views; m++) {
-            const frugi_tensor_view *view = group_view(c, &c->select_group[i], m);
-            c->span[spans++] = (frugi_float_array){frugi_accumulators(call, view), view->count};
+        for (size_t m = 0; m < c->units.select_group[i].views; m++) {
+            const frugi_tensor_view *view = group_view(c, &c->units.select_group[i], m);
+            c->units.span[spans++] = (frugi_float_array){frugi_accumulators(call, view), view->count};
             elements += view->count;
         }
     double base = frugi_schedule_density(&c->config.schedule, call->step, c->total_steps);
     uint64_t k = (uint64_t)(base * (double)elements + 0.5);
     if (k == 0 || k >= elements)
         return;
-    uint32_t key = frugi_topk_cutoff(c->topk, c->span, spans, k, call->threads).key;
+    uint32_t key = frugi_topk_cutoff(c->units.topk, c->units.span, spans, k, call->threads).key;
     spans = 0;
     for (size_t i = first; i < end; i++)
-        for (size_t m = 0; m < c->select_group[i].views; m++, spans++) {
-            uint64_t reaching = frugi_topk_count(c->topk, &c->span[spans], 1, key ? key : 1, call->threads);
-            double share = (double)(reaching ? reaching : 1) / (double)c->span[spans].n;
-            frugi_control_set_weight(c->control, group_view(c, &c->select_group[i], m)->number, share);
+        for (size_t m = 0; m < c->units.select_group[i].views; m++, spans++) {
+            uint64_t reaching = frugi_topk_count(c->units.topk, &c->units.span[spans], 1, key ? key : 1, call->threads);
+            double share = (double)(reaching ? reaching : 1) / (double)c->units.span[spans].n;
+            frugi_control_set_weight(c->control, group_view(c, &c->units.select_group[i], m)->number, share);
         }
     frugi_control_densities(c->control, call->step, c->density);
 }
@@ -436,15 +443,15 @@ void frugi_select_units(const frugi_compress_call *call, size_t first, size_t en
         [FRUGI_RULE_HYBRID] = select_hybrid, [FRUGI_RULE_LEARNED] = select_learned,
     };
     const frug_compressor *c = call->c;
-    uint32_t *list = c->list, *drawn = c->list + c->list_capacity;
+    uint32_t *list = c->units.list, *drawn = c->units.list + c->units.list_capacity;
     bool by_segments = c->config.segment == FRUGI_SEGMENT_BLOCK || c->config.segment == FRUGI_SEGMENT_GROUP;
     void (*select)(const selection *) =
         c->config.rule == FRUGI_RULE_TOPK && by_segments ? select_topk_in_segments : rules[c->config.rule];
     if (c->config.layers == FRUGI_LAYERS_BUDGET && call->step % BUDGET_PERIOD == 0)
         update_budget(call, first, end);
     for (size_t i = first; i < end; i++) {
-        for (size_t m = 0; m < c->select_group[i].views; m++) {
-            frugi_tensor_view *view = group_view(c, &c->select_group[i], m);
+        for (size_t m = 0; m < c->units.select_group[i].views; m++) {
+            frugi_tensor_view *view = group_view(c, &c->units.select_group[i], m);
             view->list = view->drawn = NULL;
             view->values = NULL;
             view->selected = view->draws = 0;

@@ -205,7 +205,7 @@ static void test_norm(void **unused) {
                 assert_int_equal(frug_cuda_norm(w->gpu, (frug_range){begin, count}, s.gpu_grad, gpu_norm, NULL),
                                  FRUG_OK);
                 copy_from_device(&norm, gpu_norm, sizeof norm);
-                assert_memory_equal(&norm, &w->cpu->range_norm, sizeof norm);
+                assert_memory_equal(&norm, &w->cpu->norm.range_value, sizeof norm);
                 frugi_norm_clear(w->cpu);
             }
         assert_int_equal(frug_cuda_norm(w->gpu, (frug_range){1, s.n}, s.gpu_grad, gpu_norm, NULL), FRUG_ERR_ARG);

@@ -11,12 +11,13 @@
 #include "base/alloc.h"
 #include "base/status.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
 #include <time.h>
+
+#define WAIT_SECONDS 50e-3 /* seconds */
 
 /** The data of one rank. */
 typedef struct slot {
@@ -119,7 +120,7 @@ static struct timespec time_after(double seconds) {
     return t;
 }
 
-/* Each arrival of another rank restarts the deadline. */
+/* Each arrival of another rank restarts the deadline. It is one of frugi_clock(), which is read every WAIT_SECONDS. */
 static frug_status wait_round(channel *ch, const frug_comm *comm, uint64_t round) {
     double start = frugi_clock();
     while (!is_complete(ch, round) && frugi_clock() - start < comm->poll_seconds)
@@ -129,13 +130,15 @@ static frug_status wait_round(channel *ch, const frug_comm *comm, uint64_t round
     frug_status status = FRUG_OK;
     pthread_mutex_lock(&ch->lock);
     uint64_t arrivals = ch->arrivals;
-    struct timespec until = time_after(comm->deadline);
+    double progress = frugi_clock();
     while (status == FRUG_OK && !is_complete(ch, round)) {
-        bool late = pthread_cond_timedwait(&ch->round_done, &ch->lock, &until) == ETIMEDOUT && !is_complete(ch, round);
-        if (late && ch->arrivals == arrivals)
+        struct timespec until = time_after(comm->deadline < WAIT_SECONDS ? comm->deadline : WAIT_SECONDS);
+        pthread_cond_timedwait(&ch->round_done, &ch->lock, &until);
+        double now = frugi_clock();
+        if (ch->arrivals != arrivals)
+            progress = now;
+        else if (!is_complete(ch, round) && now - progress > comm->deadline)
             status = leave_round(ch, comm, round);
-        else if (late)
-            until = time_after(comm->deadline);
         arrivals = ch->arrivals;
     }
     pthread_mutex_unlock(&ch->lock);

@@ -3,6 +3,7 @@
 #define FRUG_TEST_SERVER_GROUP_H
 
 #include "frugrad/experimental.h"
+#include "support/test_clock.h"
 #include "support/thread_group.h"
 #include "support/test_layouts.h"
 
@@ -15,6 +16,7 @@
 #define STEPS    5u
 #define RATE     0.25f
 #define DECAY    0.01f
+#define DEADLINE 20.0 /* seconds */
 
 /** What worker 1 does differently. */
 typedef enum fault { NO_FAULT, PUSH_TWICE, STOP_SILENTLY, REJOIN, REJOIN_OLD_EPOCH, OTHER_CONFIG, OTHER_RATE } fault;
@@ -30,6 +32,7 @@ typedef struct server_fixture {
     float *residual[THREAD_WORKERS_MAX];                    /* one per worker */
     atomic_uint_least64_t pushes_begun[THREAD_WORKERS_MAX]; /* by each worker */
     atomic_int lead;                                        /* most steps that a worker was ahead of another */
+    atomic_int workers_done;
     atomic_bool staleness_exceeded;
     uint64_t staleness;
     pthread_barrier_t *all_pushed; /* or NULL */
@@ -80,6 +83,22 @@ static inline frug_status push(server_fixture *t, frug_client *client, int self,
     return status;
 }
 
+/* Let the deadline of a worker that stopped pass, in steps so that workers that wait are not late, too. */
+static inline void pass_deadline(server_fixture *t) {
+    turned_clock_turn(0); /* from now on only the others read it */
+    while (atomic_load(&t->workers_done) < t->workers - 1) {
+        if (turned_clock_readers() >= t->servers + t->workers - 1)
+            turned_clock_turn(DEADLINE / 6);
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+}
+
+/* Until another worker is ahead of this one; at most 20 seconds. */
+static inline void await_lead(server_fixture *t) {
+    for (int i = 0; i < 20000 && atomic_load(&t->lead) == 0; i++)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+}
+
 static inline frug_status run_worker(server_fixture *t, frug_comm *comm) {
     int rank = frug_comm_rank(comm), self = rank - t->servers;
     frug_client *client = NULL;
@@ -97,7 +116,7 @@ static inline frug_status run_worker(server_fixture *t, frug_comm *comm) {
                 break;
         }
         if (self == 0 && t->staleness)
-            nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+            await_lead(t);
         atomic_fetch_add(&t->pushes_begun[self], 1);
         status = push(t, client, self, step);
         if (status == FRUG_OK)
@@ -112,6 +131,9 @@ static inline frug_status run_worker(server_fixture *t, frug_comm *comm) {
     if (status == FRUG_OK && !(self == 1 && t->fault == STOP_SILENTLY))
         status = frug_client_leave(client);
     frug_client_destroy(client);
+    if (self == 1 && t->fault == STOP_SILENTLY)
+        pass_deadline(t);
+    atomic_fetch_add(&t->workers_done, 1);
     return status;
 }
 

@@ -35,10 +35,10 @@ done
 rc=0
 "$net/netns.sh" -q -p 2 false >/dev/null 2>&1 || rc=$?
 [ "$rc" -eq 1 ] || fail "exit status $rc of a program that fails"
-"$net/netns.sh" -q -p 2 sleep 60 >/dev/null 2>&1 &
+"$net/netns.sh" -q -p 2 sh -c "touch $work/started; exec sleep 60" >/dev/null 2>&1 &
 script=$!
-sleep 2
-kill -TERM $script
+until [ -e "$work/started" ] || ! kill -0 $script 2>/dev/null; do sleep 0.05; done
+kill -TERM $script || fail "the run to be interrupted has ended already"
 rc=0
 wait $script || rc=$?
 [ "$rc" -eq 143 ] || fail "exit status $rc of an interrupted run"

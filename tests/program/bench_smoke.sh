@@ -123,11 +123,13 @@ perl - "$work/recover.jsonl" <<'PL' || fail "the lines of bench recover are not 
 my %rows;
 while (my $line = <>) {
     my ($name) = $line =~ /^\{"recover":"([^"]+)",.*\}$/ or die "not an object: $line";
+    !$rows{$name} or die "$name is there twice";
     $rows{$name} = {$line =~ /"(\w+)":("[^"]*"|-?[0-9.]+(?:e[-+]?[0-9]+)?|true|false|null)(?=[,}])/g};
     $rows{$name}{verified} eq "true" or die "$name is not verified";
     $rows{$name}{ms_chunk} > 0 or die "$name takes no time";
 }
-keys %rows == 16 or die scalar(keys %rows) . " cases";
+$rows{$_} or die "no case $_" for qw(naive batch gomp4 gomp4-wide implicit/batch implicit/residual implicit/gomp4-wide
+    tail/batch tail/gomp4 tail/implicit large/explicit large/implicit large/explicit/gomp4 large/implicit/gomp4);
 $rows{"large/implicit"}{matrix_bytes} < 10000 or die "the implicit matrix takes $rows{'large/implicit'}{matrix_bytes}";
 PL
 expect_error 2 "takes no --dist" bench recover --dist ties
@@ -140,19 +142,29 @@ if [ -n "${FRUG_TEST_SHORT:-}" ]; then # most of the time goes into matrices, on
     for case in sparse-adamw best-s /7 chunks/2 adaptive/2; do
         "$frugrad" bench recover --gradients "$recording" --quick --case $case --json || fail "--gradients --case $case fails"
     done >"$work/gradients.jsonl"
-    [ "$(grep -c '"verified":true' "$work/gradients.jsonl")" = 9 ] || fail "not 9 cases: $(cat "$work/gradients.jsonl")"
+    for case in sparse-adamw best-s {implicit,explicit}/{batch,gomp4}/7 table/7 chunks/2 adaptive/2; do
+        grep -q "^{\"gradients\":\"$case\",.*\"verified\":true" "$work/gradients.jsonl" ||
+            fail "$case is missing or not verified: $(cat "$work/gradients.jsonl")"
+    done
 else
     "$frugrad" bench recover --gradients "$recording" --quick --json >"$work/gradients.jsonl" || fail "bench recover --gradients fails"
     perl - "$work/gradients.jsonl" <<'PL' || fail "the lines of bench recover --gradients are not as promised"
 my %rows;
 while (my $line = <>) {
     my ($name) = $line =~ /^\{"gradients":"([^"]+)",.*\}$/ or die "not an object: $line";
+    !$rows{$name} or die "$name is there twice";
     $rows{$name} = {$line =~ /"(\w+)":("[^"]*"|-?[0-9.]+(?:e[-+]?[0-9]+)?|true|false|null)(?=[,}])/g};
     $rows{$name}{verified} eq "true" or die "$name is not verified";
     $rows{$name}{$_} >= 0 && $rows{$name}{$_} <= 1.0001 or die "$name: $_ is $rows{$name}{$_}" for qw(found energy overlap);
     $rows{$name}{error} >= $rows{$name}{error_best} * 0.9999 or $name =~ /^(table|sparse)/ or die "$name is better than the best";
 }
-keys %rows == 39 or die scalar(keys %rows) . " cases";
+for my $kappa (5, 6, 7, 8, 10, 14) {
+    $rows{"$_/$kappa"} or die "no case $_/$kappa" for qw(implicit/batch implicit/gomp4 explicit/batch explicit/gomp4 table);
+}
+for my $chunks (2, 4, 8) {
+    $rows{"$_/$chunks"} or die "no case $_/$chunks" for qw(chunks adaptive);
+}
+$rows{$_} or die "no case $_" for qw(sparse-adamw best-s chunks/1);
 my $exact = $rows{"sparse-adamw"};
 $exact->{error} == 0 && $exact->{found} == 1 && $exact->{cosine} > 0.999999 or die "AdamW is not AdamW";
 abs($rows{"table/14"}{cosine} - 1) < 1e-5 or die "a table that forgets nothing is not AdamW: $rows{'table/14'}{cosine}";

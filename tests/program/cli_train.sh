@@ -83,6 +83,12 @@ begin() { # begin DIR: start a run and wait until it is under way
     done
     fail "the run does not get under way: $(cat $1.err)"
 }
+kill_9() { # kill_9 ERRORS: kill the run in the background, which must not have ended by itself
+    kill -9 $child 2>/dev/null || true
+    code=0
+    wait $child 2>/dev/null || code=$?
+    [ $code = 137 ] || fail "the run had ended before it was killed, with exit status $code: $(cat $1)"
+}
 same_end() { # same_end DIR: it holds what the run without a break holds
     cmp -s whole/$last $1/$last || fail "$1: the weights after a break are not those of a run without one"
     python3 - $1.jsonl $steps <<'PY' || fail "$1: steps are missing or double in the metrics"
@@ -118,8 +124,7 @@ if grep -q accuracy evaluated.txt; then fail "an evaluation that was stopped giv
 # -- kill -9, at any moment: the newest complete checkpoint is there, or none yet
 begin killed
 until ls killed/step-*.safetensors >/dev/null 2>&1 || ! kill -0 $child 2>/dev/null; do sleep 0.01; done
-kill -9 $child 2>/dev/null || true
-wait $child 2>/dev/null || true
+kill_9 killed.err
 "$FRUGRAD" train $arguments --save killed --resume --metrics killed.jsonl >killed.txt 2>killed.err ||
     fail "going on after kill -9 fails: $(cat killed.err)"
 same_end killed
@@ -164,8 +169,7 @@ before=$(ls fewer)
 "$FRUGRAD" train $sooner --workers 2 --epochs 40 --save-every 5 --save fewer --resume >/dev/null 2>fewer.err &
 child=$!
 until [ "$(ls fewer)" != "$before" ] || ! kill -0 $child 2>/dev/null; do sleep 0.01; done
-kill -9 $child 2>/dev/null || true
-wait $child 2>/dev/null || true
+kill_9 fewer.err
 grep -q 'made with 1 workers, this run has 2' fewer.err || fail "one worker, then two: $(cat fewer.err)"
 "$FRUGRAD" train $sooner --workers 2 --steps 1 --save other --resume fewer >/dev/null 2>again.err ||
     fail "$(cat again.err)"

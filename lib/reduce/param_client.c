@@ -298,8 +298,10 @@ static frug_status join_servers(frug_client *client, float *weights) {
 static frug_status init_client(frug_client *client, const frug_config *config, const frug_layout *layout,
                                const frug_compressor_options *options, float *weights) {
     frug_compressor_options client_options = FRUG_COMPRESSOR_OPTIONS_INIT;
+    FRUG_FAIL_IF(options && !frugi_struct_valid(options), FRUG_ERR_ARG,
+                 "client: initialize options with FRUG_COMPRESSOR_OPTIONS_INIT");
     if (options)
-        client_options = *options;
+        frugi_struct_read(&client_options, options);
     client_options.source = (uint32_t)client->comm->rank;
     FRUG_TRY(frugi_check_servers(config, client->comm));
     FRUG_FAIL_IF((uint64_t)client->comm->rank < config->servers, FRUG_ERR_ARG,

@@ -182,8 +182,10 @@ frug_status frug_reducer_create(const frug_config *config, const frug_layout *la
     frug_compressor_options copy = FRUG_COMPRESSOR_OPTIONS_INIT;
     FRUG_FAIL_IF(!config || !layout || !comm || !reducer, FRUG_ERR_ARG,
                  "reducer: config, layout, comm or result is NULL");
+    FRUG_FAIL_IF(options && !frugi_struct_valid(options), FRUG_ERR_ARG,
+                 "reducer: initialize options with FRUG_COMPRESSOR_OPTIONS_INIT");
     if (options)
-        copy = *options;
+        frugi_struct_read(&copy, options);
     copy.source = (uint32_t)comm->rank;
     frug_reducer *r = frugi_calloc(1, sizeof *r);
     FRUG_FAIL_IF(!r, FRUG_ERR_MEMORY, "reducer: out of memory");

@@ -4,6 +4,7 @@
  */
 #include "support/assertions.h"
 #include "support/test_layouts.h"
+#include "support/thread_group.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -278,6 +279,47 @@ static void transports_may_have_another_size(void **state) {
     newer.now.post = newer.now.test = NULL;
     newer.now.struct_size = sizeof newer;
     assert_int_equal(calls_of(&newer.now), 101);
+}
+
+/* Two ranks with options of an older caller, which end before `source`: their frames still have the rank. */
+static frug_status sum_with_short_options(frug_comm *comm, void *shared) {
+    uint32_t *source = shared;
+    frug_compressor_options shorter = FRUG_COMPRESSOR_OPTIONS_INIT;
+    frug_config *config = NULL;
+    frug_layout *layout = NULL;
+    frug_reducer *r = NULL;
+    unsigned char frame[4 * FLAT + 4096];
+    float grad[FLAT] = {1};
+    size_t len = 0;
+    frug_frame_info info = {.struct_size = sizeof info};
+    shorter.struct_size = offsetof(frug_compressor_options, total_steps);
+    shorter.total_steps = (uint64_t)frug_comm_rank(comm); /* is not read: ranks would disagree */
+    frug_status status = frug_config_create("dense", &config);
+    if (status == FRUG_OK)
+        status = frug_layout_flat(FLAT, &layout);
+    if (status == FRUG_OK)
+        status = frug_reducer_create(config, layout, &shorter, comm, &r);
+    if (status == FRUG_OK)
+        status = frug_compress(frug_reducer_compressor(r), 0, (frug_range){0, FLAT}, grad, frame, sizeof frame, &len);
+    if (status == FRUG_OK)
+        status = frug_frame_check(frame, len, &info);
+    source[frug_comm_rank(comm)] = info.source;
+    frug_reducer_destroy(r);
+    frug_layout_destroy(layout);
+    frug_config_destroy(config);
+    return status;
+}
+
+static void options_of_reducers_may_have_another_size(void **state) {
+    (void)state;
+    thread_worker member[2];
+    uint32_t source[2] = {9, 9};
+    run_workers(2, sum_with_short_options, source, 20, member);
+    for (uint32_t i = 0; i < 2; i++) {
+        if (member[i].status != FRUG_OK)
+            fail_msg("rank %u: %s", i, member[i].error);
+        assert_int_equal(source[i], i);
+    }
 }
 
 /* ---- structs that the library writes -------------------------------------------------------- */
@@ -576,6 +618,7 @@ int main(void) {
         cmocka_unit_test(buckets_may_have_another_size),
         cmocka_unit_test(cost_inputs_may_have_another_size),
         cmocka_unit_test(transports_may_have_another_size),
+        cmocka_unit_test(options_of_reducers_may_have_another_size),
         cmocka_unit_test(outputs_are_written_as_far_as_they_reach),
         cmocka_unit_test(every_option_is_in_the_text),
         cmocka_unit_test(an_option_has_the_value_that_was_set),

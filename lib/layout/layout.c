@@ -2,6 +2,7 @@
 #include "base/alloc.h"
 #include "layout/layout.h"
 
+#include "base/hash.h"
 #include "base/status.h"
 #include "base/struct_size.h"
 
@@ -134,19 +135,18 @@ frug_status frugi_layout_copy(const frug_layout *layout, frug_layout **copy) {
     return FRUG_OK;
 }
 
-/* Add a 64-bit number to an FNV-1a hash, little-endian. */
+/* Add a 64-bit number to a hash, byte by byte, little-endian. */
 static uint64_t hash_u64(uint64_t hash, uint64_t number) {
     for (int i = 0; i < 8; i++, number >>= 8)
-        hash = (hash ^ (number & 255u)) * 0x100000001b3u;
+        hash = frugi_hash_word(hash, number & 255u);
     return hash;
 }
 
 uint64_t frug_layout_hash(const frug_layout *layout) {
-    uint64_t hash = 0xcbf29ce484222325u;
+    uint64_t hash = FRUGI_HASH_INIT;
     for (size_t i = 0; i < frug_layout_count(layout); i++) {
         const frug_tensor *t = &layout->tensor[i];
-        for (const char *c = t->name; *c; c++)
-            hash = (hash ^ (unsigned char)*c) * 0x100000001b3u;
+        hash = frugi_hash_text(hash, t->name);
         hash = hash_u64(hash_u64(hash, t->offset), t->ndim);
         for (uint32_t d = 0; d < t->ndim; d++)
             hash = hash_u64(hash, t->shape[d]);

@@ -8,6 +8,7 @@
 
 #include "base/float_bits.h"
 #include "base/alloc.h"
+#include "base/hash.h"
 #include "base/status.h"
 
 /* ---- sizes --------------------------------------------------------------- */
@@ -100,7 +101,7 @@ frug_status frugi_target_add(frug_optimizer *o, const frug_tensor *tensor, uint3
     o->targets->target[o->targets->count++] = t;
     const uint64_t shape[] = {t.c, t.s, t.k, t.rank, f->adaptive, f->explicit_matrix};
     for (size_t i = 0; i < sizeof shape / sizeof *shape; i++)
-        o->shape_hash = (o->shape_hash ^ shape[i]) * 0x100000001b3u;
+        o->shape_hash = frugi_hash_word(o->shape_hash, shape[i]);
     return FRUG_OK;
 }
 

@@ -6,7 +6,6 @@
  * -0: an element that is not in the frame keeps its bits, and a sum that starts from zero is never -0.
  */
 #include "program/bench/bench_check.h"
-#include "program/args/config_value.h"
 
 #include <float.h>
 #include <math.h>
@@ -23,14 +22,14 @@ static int fail(fgp_check_result *result, const char *what, uint64_t at) {
 /* ---- reading the config -------------------------------------------------- */
 
 /* Returns 0, or -1 if there is no such option or the value does not fit. */
-static int value_of(const char *text, const char *name, char *dst, size_t cap) {
-    int length = fgp_config_value(text, name, dst, cap);
-    return length >= 0 && (size_t)length < cap ? 0 : -1;
+static int value_of(const frug_config *config, const char *name, char *dst, size_t cap) {
+    const char *value = frug_config_get(config, name);
+    return value && (size_t)snprintf(dst, cap, "%s", value) < cap ? 0 : -1;
 }
 
-static int choice_of(const char *text, const char *name, const char *const *words, int *which) {
+static int choice_of(const frug_config *config, const char *name, const char *const *words, int *which) {
     char value[64];
-    if (value_of(text, name, value, sizeof value) != 0)
+    if (value_of(config, name, value, sizeof value) != 0)
         return -1;
     for (*which = 0; words[*which]; ++*which)
         if (strcmp(words[*which], value) == 0)
@@ -38,28 +37,28 @@ static int choice_of(const char *text, const char *name, const char *const *word
     return -1;
 }
 
-static int option_is(const char *text, const char *name, const char *word) {
+static int option_is(const frug_config *config, const char *name, const char *word) {
     char value[64];
-    return value_of(text, name, value, sizeof value) == 0 && strcmp(value, word) == 0;
+    return value_of(config, name, value, sizeof value) == 0 && strcmp(value, word) == 0;
 }
 
 /* Options that decide what can be checked. */
-static void read_method(const char *text, fgp_check_rule *rule) {
-    int twice = option_is(text, "rule", "probabilistic"),
-        whole = option_is(text, "value", "qsgd") || option_is(text, "value", "onebit");
-    rule->blocks = option_is(text, "rule", "topk") && option_is(text, "segment", "block") &&
-                   option_is(text, "unit", "element") && option_is(text, "layers", "even") &&
-                   option_is(text, "norm", "off") && option_is(text, "dense_every", "0") &&
-                   option_is(text, "warmup", "0") && !whole;
+static void read_method(const frug_config *config, fgp_check_rule *rule) {
+    int twice = option_is(config, "rule", "probabilistic"),
+        whole = option_is(config, "value", "qsgd") || option_is(config, "value", "onebit");
+    rule->blocks = option_is(config, "rule", "topk") && option_is(config, "segment", "block") &&
+                   option_is(config, "unit", "element") && option_is(config, "layers", "even") &&
+                   option_is(config, "norm", "off") && option_is(config, "dense_every", "0") &&
+                   option_is(config, "warmup", "0") && !whole;
     rule->exact = rule->exact && rule->blocks;
     rule->uncounted = twice || whole;
-    rule->known = rule->keep != FGP_KEEP_EF21 && option_is(text, "clip", "0");
-    rule->rounded = twice || whole || option_is(text, "value", "int4") || option_is(text, "value", "sign") ||
-                    option_is(text, "value", "two_bit");
+    rule->known = rule->keep != FGP_KEEP_EF21 && option_is(config, "clip", "0");
+    rule->rounded = twice || whole || option_is(config, "value", "int4") || option_is(config, "value", "sign") ||
+                    option_is(config, "value", "two_bit");
 }
 
 /* The sparsity at the end of training, which sets beta=auto. */
-static double final_sparsity(const char *text) {
+static double final_sparsity(const frug_config *config) {
     /* Its index among the numbers after the schedule's name; of piecewise the last. */
     static const struct {
         const char *name;
@@ -68,7 +67,7 @@ static double final_sparsity(const char *text) {
                         {"dgc:", 1},      {"relax:", 4},   {"piecewise:", 16}};
     char value[512];
     int which = 0;
-    if (value_of(text, "schedule", value, sizeof value) != 0)
+    if (value_of(config, "schedule", value, sizeof value) != 0)
         return 0;
     for (size_t i = 0; i < sizeof final_number / sizeof final_number[0]; i++)
         if (strncmp(value, final_number[i].name, strlen(final_number[i].name)) == 0)
@@ -84,13 +83,12 @@ int fgp_check_rule_of(const frug_config *config, fgp_check_rule *rule) {
     static const char *const keeps[] = {"merged", "plain", "dgc", "none", "ef21", NULL};
     static const char *const stores[] = {"int8", "int4", "bf16", "f32", NULL};
     static const char *const masks[] = {"auto", "on", "off", NULL};
-    const char *text = frug_config_text(config);
     char block[16], beta[32], momentum[32];
     int select = 0, keep = 0, store = 0, mask = 0;
-    if (value_of(text, "block", block, sizeof block) || value_of(text, "beta", beta, sizeof beta) ||
-        value_of(text, "momentum", momentum, sizeof momentum) || choice_of(text, "select", selects, &select) ||
-        choice_of(text, "feedback", keeps, &keep) || choice_of(text, "residual", stores, &store) ||
-        choice_of(text, "mask", masks, &mask))
+    if (value_of(config, "block", block, sizeof block) || value_of(config, "beta", beta, sizeof beta) ||
+        value_of(config, "momentum", momentum, sizeof momentum) || choice_of(config, "select", selects, &select) ||
+        choice_of(config, "feedback", keeps, &keep) || choice_of(config, "residual", stores, &store) ||
+        choice_of(config, "mask", masks, &mask))
         return -1;
     memset(rule, 0, sizeof *rule);
     rule->block = (uint32_t)strtoul(block, NULL, 10);
@@ -98,9 +96,9 @@ int fgp_check_rule_of(const frug_config *config, fgp_check_rule *rule) {
     rule->keep = (fgp_check_record)keep;
     rule->store = (fgp_store)store;
     rule->mask = (fgp_masked)mask;
-    rule->beta = (float)(strcmp(beta, "auto") ? atof(beta) : final_sparsity(text) >= 0.98 ? 0.99 : 0.95);
+    rule->beta = (float)(strcmp(beta, "auto") ? atof(beta) : final_sparsity(config) >= 0.98 ? 0.99 : 0.95);
     rule->momentum = (float)atof(momentum);
-    read_method(text, rule);
+    read_method(config, rule);
     return rule->block ? 0 : -1;
 }
 

@@ -4,7 +4,6 @@
  * This file has the command, the machine and the config; inspect_file.c shows payloads, inspect_model.c models.
  */
 #include "program/inspect/inspect.h"
-#include "program/args/config_value.h"
 #include "program/args/commands.h"
 #include "frugrad.h"
 #include "io/json.h"
@@ -69,16 +68,18 @@ int fgp_inspect_machine(int json) {
 
 enum { NAME = 15, HELP = 31, WIDTH = 80 }; /* columns of a config: the longest name is average_every */
 
-static int config_json(const char *text) {
+static int config_json(const frug_config *config) {
     json_t *list = json_array();
     const frug_option *option;
-    char value[512];
-    for (size_t i = 0; (option = frug_option_at(i)) != NULL; i++)
-        if (fgp_config_value(text, option->name, value, sizeof value) >= 0)
+    for (size_t i = 0; (option = frug_option_at(i)) != NULL; i++) {
+        const char *value = frug_config_get(config, option->name);
+        if (value != NULL)
             json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s, s:s}", "option", option->name, "value", value,
                                                   "default", option->fallback, "values", option->values, "help",
                                                   option->help));
-    return fgio_json_print(json_pack("{s:s, s:o}", "config", text, "options", list), JSON_INDENT(2), stdout);
+    }
+    return fgio_json_print(json_pack("{s:s, s:o}", "config", frug_config_text(config), "options", list), JSON_INDENT(2),
+                           stdout);
 }
 
 /* The accepted values, broken after a '|' where they are long. */
@@ -95,11 +96,11 @@ static void print_values(const char *values) {
     puts(")");
 }
 
-static int config_table(const char *text) {
+static int config_table(const frug_config *config) {
     const frug_option *option;
-    char value[512];
     for (size_t i = 0; (option = frug_option_at(i)) != NULL; i++) {
-        if (fgp_config_value(text, option->name, value, sizeof value) < 0)
+        const char *value = frug_config_get(config, option->name);
+        if (value == NULL)
             continue;
         printf("%-*s%-*s", NAME, option->name, HELP - NAME, value);
         if (strlen(value) >= HELP - NAME) /* a long value gets a line of its own */
@@ -107,7 +108,7 @@ static int config_table(const char *text) {
         fgio_print_wrapped(option->help, HELP, WIDTH);
         print_values(option->values);
     }
-    printf("\n%s\n", text);
+    printf("\n%s\n", frug_config_text(config));
     return FGIO_EXIT_OK;
 }
 
@@ -115,7 +116,7 @@ int fgp_inspect_config(const char *text, int json) {
     frug_config *config = NULL;
     if (frug_config_create(text, &config) != FRUG_OK)
         return fgio_config_error();
-    int code = (json ? config_json : config_table)(frug_config_text(config));
+    int code = (json ? config_json : config_table)(config);
     frug_config_destroy(config);
     return code;
 }

@@ -11,7 +11,6 @@
 #include "program/inspect/inspect_model.h"
 #include "base/clock.h"
 #include "program/args/args.h"
-#include "program/args/config_value.h"
 #include "program/bench/bench.h"
 #include "io/files.h"
 #include "program/compress/gradient_file.h"
@@ -304,9 +303,7 @@ static int try_range(trial *t, size_t first, size_t end) {
 }
 
 static int try_all(trial *t) {
-    char segment[64] = "";
-    fgp_config_value(t->survey.config, "segment", segment, sizeof segment);
-    int whole = strcmp(segment, "all") == 0;
+    int whole = strcmp(frug_config_get(t->config, "segment"), "all") == 0;
     size_t *last_of = last_tensors(&t->survey);
     int code =
         last_of == NULL ? fgio_error("%s: not enough memory", t->survey.model) : allocate_buffers(t, last_of, whole);

@@ -28,7 +28,7 @@ from frugrad.torch.trainer.learning_rate import parse_schedule  # noqa: E402
 from frugrad.torch.trainer.wordpiece import WordPiece  # noqa: E402
 from frugrad.torch.trainer.workers import make_planner  # noqa: E402
 
-DATA = Path(os.environ.get("FRUGRAD_DATA") or support.SOURCE.parent / "shared" / "data")
+DATA = Path(os.environ.get("FRUGRAD_DATA") or "/nonexistent")
 GPT2, BERT = "gpt2-small:layers=1,width=32,heads=2,length=16,dropout=0", "bert-small:layers=1,width=32,heads=2,length=8"
 FIELDS = """accuracy perplexity loss split answers train_loss bytes_sent bytes_dense density_mean model_state_bytes
 weight_bytes gradient_bytes library_bytes seconds step_ms time_ms step steps model data seed workers threads batch

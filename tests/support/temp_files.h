@@ -74,13 +74,13 @@ static inline const char *stderr_capture_end(stderr_capture *c) {
     return c->text;
 }
 
-/** A path below the real data, or NULL (with a message) if they are not installed. */
+/** A path below the folder that FRUGRAD_DATA names, or NULL (with a message) if it is not there. */
 static inline const char *real_data(const char *below, char path[TEMP_PATH_MAX]) {
     const char *root = getenv("FRUGRAD_DATA");
-    snprintf(path, TEMP_PATH_MAX, "%s/%s", root != NULL ? root : FRUG_TEST_DIR "/../../shared/data", below);
-    if (access(path, R_OK) == 0)
+    snprintf(path, TEMP_PATH_MAX, "%s/%s", root != NULL ? root : "", below);
+    if (root != NULL && access(path, R_OK) == 0)
         return path;
-    print_message("not here: %s (set FRUGRAD_DATA)\n", path);
+    print_message("not here: %s below FRUGRAD_DATA\n", below);
     return NULL;
 }
 

@@ -1,6 +1,7 @@
 # Which files of lib/ are built for this processor, and the flags of the SIMD variants.
 
 set(avx2_flags -mavx2 -mfma -mf16c -mbmi -mbmi2 -mlzcnt -mpopcnt)
+set(avx512_flags ${avx2_flags} -mavx512f -mavx512bw -mavx512dq -mavx512vl)
 
 # frugrad_variant(list ending processors flags...): files with this ending need these processors.
 function(frugrad_variant list_name ending processors)
@@ -26,6 +27,7 @@ function(frugrad_library_sources out)
     frugrad_variant(sources _neon "${arm}")
     frugrad_variant(sources _arm "${arm}" -march=armv8-a+crc)
     frugrad_variant(sources _avx2 "${x86}" ${avx2_flags})
+    frugrad_variant(sources _avx512 "${x86}" ${avx512_flags})
     frugrad_variant(sources _x86 "${x86}" -msse4.2 -mpclmul)
     # Square roots become vector instructions only where nobody asks them for errno.
     set(optim ${sources})

@@ -18,11 +18,25 @@
 #endif
 #endif
 
-static const char *const names[FRUGI_ISA_COUNT] = {"ref", "neon", "avx2"};
+static const char *const names[FRUGI_ISA_COUNT] = {"ref", "neon", "avx2", "avx512"};
 
 const char *frugi_isa_name(frugi_isa isa) {
     return names[isa];
 }
+
+#if defined(__x86_64__)
+/* These also check that the operating system saves the registers. */
+static bool has_avx2(void) {
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2") &&
+           __builtin_cpu_supports("popcnt");
+}
+
+/* The extensions that all server CPUs since Skylake have in common. */
+static bool has_avx512(void) {
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+#endif
 
 bool frugi_isa_runs(frugi_isa isa) {
     switch (isa) {
@@ -30,7 +44,8 @@ bool frugi_isa_runs(frugi_isa isa) {
 #if defined(__aarch64__)
     case FRUGI_ISA_NEON: return true; /* part of the base architecture */
 #elif defined(__x86_64__)
-    case FRUGI_ISA_AVX2: return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("popcnt");
+    case FRUGI_ISA_AVX2: return has_avx2();
+    case FRUGI_ISA_AVX512: return has_avx2() && has_avx512();
 #endif
     default: return false;
     }

@@ -4,12 +4,12 @@
 
 #include <stdbool.h>
 
-typedef enum frugi_isa { FRUGI_ISA_REF, FRUGI_ISA_NEON, FRUGI_ISA_AVX2, FRUGI_ISA_COUNT } frugi_isa;
+typedef enum frugi_isa { FRUGI_ISA_REF, FRUGI_ISA_NEON, FRUGI_ISA_AVX2, FRUGI_ISA_AVX512, FRUGI_ISA_COUNT } frugi_isa;
 
 /** Whether this build has the variant and the CPU, as reported by the operating system, supports it. */
 bool frugi_isa_runs(frugi_isa isa);
 
-/** Name of a variant: "ref", "neon", "avx2". */
+/** Name of a variant: "ref", "neon", "avx2", "avx512". */
 const char *frugi_isa_name(frugi_isa isa);
 
 /** The best variant, or the one named by FRUG_ISA; FRUGI_ISA_COUNT if the CPU does not support that one. */

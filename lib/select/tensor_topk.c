@@ -37,7 +37,8 @@ static const frugi_topk_kernel *choose_kernel(void) {
 #if defined(__aarch64__)
     case FRUGI_ISA_NEON: return &frugi_topk_neon;
 #elif defined(__x86_64__)
-    case FRUGI_ISA_AVX2: return &frugi_topk_avx2;
+    case FRUGI_ISA_AVX2:
+    case FRUGI_ISA_AVX512: return &frugi_topk_avx2;
 #endif
     default: return &frugi_topk_ref;
     }

@@ -19,7 +19,7 @@
  *
  * Sums are computed in doubles: value i of a value group is added to sum i mod 8, and the eight sums are added in
  * order. qsgd derives its random numbers from (key, number of the value group) and a Weyl sequence along the group
- * (residual/residual_format.c gives the reason).
+ * (feedback/residual_format.c gives the reason).
  *
  * f32, bf16, f16, int8 and int4 round to nearest: decoded + error == original, bit for bit. The others do not: there
  * the error is original - decoded, rounded once, so that decoded + error is original to within 2^-23 of the larger of

@@ -7,11 +7,11 @@
 #include "codec/unit_index.h"
 #include "compress/compressor_access.h"
 #include "compress/decoder.h"
-#include "compress/partition.h"
+#include "layout/partition.h"
 #include "compress/threads.h"
 #include "layout/layout.h"
 #include "select/block_kernel.h"
-#include "residual/residual_format.h"
+#include "feedback/residual_format.h"
 #include "schedule/controller.h"
 #include "select/learned_mask.h"
 #include "select/tensor_topk.h"
@@ -36,6 +36,16 @@ typedef struct frugi_select_group {
     float threshold;       /* rule=threshold:track: current threshold; 0: none yet */
     frugi_learned learned; /* rule=learned */
 } frugi_select_group;
+
+/** The units of a tensor that are sent at this step. */
+typedef struct frugi_unit_selection {
+    const uint32_t *list;  /* selected units, ascending; NULL for all */
+    uint64_t selected;     /* number of selected units */
+    const float *values;   /* accumulators of the elements in list, if they were copied; else NULL */
+    const uint32_t *drawn; /* rule=probabilistic: elements that are sent as plus or minus draw_unit */
+    uint64_t draws;
+    float draw_unit;
+} frugi_unit_selection;
 
 /** A section being written: its wire header, and what the encoder needs besides. */
 typedef struct frugi_frame_section {
@@ -85,8 +95,9 @@ typedef struct frugi_norm_state {
 typedef struct frugi_unit_state {
     frugi_select_group *select_group;
     size_t select_groups;
-    size_t *member;          /* indices into partition.view, group by group */
-    frugi_float_array *span; /* one per group */
+    size_t *member;                  /* indices into partition.view, group by group */
+    frugi_unit_selection *selection; /* of each compressed tensor at this step: unit_select.c */
+    frugi_float_array *span;         /* one per group */
     frugi_topk *topk;
     float *accumulators; /* in blocks like the stores; NULL where the residual store serves */
     bool acc_is_grad;    /* the accumulators of this step are the gradient itself */
@@ -258,6 +269,9 @@ FRUGI_EXPORT frug_status frugi_make_step_sections(frug_compressor *c, uint64_t s
 frug_status frugi_select_groups_create(frug_compressor *c);
 void frugi_select_groups_destroy(frug_compressor *c);
 
+/** Select all units of all compressed tensors, for frugi_make_step_sections(). Used by the GPU compressor. */
+FRUGI_EXPORT void frugi_select_all_units(frug_compressor *c);
+
 /** Density of a selection group: the mean over its tensors. */
 double frugi_select_group_density(const frug_compressor *c, const frugi_select_group *group, const double *density);
 
@@ -303,7 +317,7 @@ void frugi_apply_norm(frugi_compress_call *call);
 
 /* ---- unit_select.c --------------------------------------------------------------- */
 
-/** Select units. Sets list, selected, values, drawn, draws and draw_unit of the tensors of groups first .. end - 1. */
+/** Select units of groups first .. end - 1: sets c->units.selection of their tensors. */
 void frugi_select_units(const frugi_compress_call *call, size_t first, size_t end);
 
 /** Random key of a group and step, for rule=random and stochastic rounding. */

@@ -3,7 +3,7 @@
 #define FRUGI_COMPRESSOR_ACCESS_H
 
 #include "compress/decoder.h"
-#include "compress/partition.h"
+#include "layout/partition.h"
 #include "config/config.h"
 
 /* ---- what it was made from ------------------------------------------------------ */

@@ -4,7 +4,7 @@
 
 #include "codec/frame.h"
 #include "codec/unit_index.h"
-#include "compress/partition.h"
+#include "layout/partition.h"
 
 #define FRUGI_DECODE_WINDOW       FRUGI_MAX_BLOCK /* most elements that are summed at a time */
 #define FRUGI_SECTIONS_PER_TENSOR 2u /* the most unit sections of one frame that may cover the same elements */

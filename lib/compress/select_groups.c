@@ -205,8 +205,9 @@ static uint64_t max_selected(const frug_compressor *c, const frugi_select_group 
 static frug_status make_select_groups(frug_compressor *c) {
     c->units.select_group = frugi_calloc(c->partition.views + 1, sizeof *c->units.select_group);
     c->units.member = frugi_calloc(c->partition.views + 1, sizeof *c->units.member);
+    c->units.selection = frugi_calloc(c->partition.views + 1, sizeof *c->units.selection);
     c->units.span = frugi_calloc(c->partition.views + 1, sizeof *c->units.span);
-    FRUG_FAIL_IF(!c->units.select_group || !c->units.member || !c->units.span, FRUG_ERR_MEMORY,
+    FRUG_FAIL_IF(!c->units.select_group || !c->units.member || !c->units.selection || !c->units.span, FRUG_ERR_MEMORY,
                  "compressor: out of memory");
     for (size_t i = 0; i < c->partition.views; i++)
         if (!c->partition.view[i].dense) {
@@ -293,6 +294,14 @@ frug_status frugi_select_groups_create(frug_compressor *c) {
     return make_arrays(c);
 }
 
+void frugi_select_all_units(frug_compressor *c) {
+    for (size_t i = 0; i < c->partition.views; i++) {
+        const frugi_tensor_view *view = &c->partition.view[i];
+        if (!view->dense)
+            c->units.selection[view->number] = (frugi_unit_selection){.selected = view->grid.units};
+    }
+}
+
 void frugi_select_groups_destroy(frug_compressor *c) {
     for (size_t i = 0; i < c->units.select_groups; i++)
         frugi_learned_destroy(&c->units.select_group[i].learned);
@@ -300,6 +309,7 @@ void frugi_select_groups_destroy(frug_compressor *c) {
     void *const arrays[] = {c->units.select_group,
                             c->units.list_values,
                             c->units.member,
+                            c->units.selection,
                             c->units.span,
                             c->units.list,
                             c->units.skipped,

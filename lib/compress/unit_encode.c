@@ -78,12 +78,13 @@ static frugi_frame_section make_section(const frug_compressor *c, const frugi_te
 size_t frugi_make_unit_sections(const frug_compressor *c, const frugi_tensor_view *view, uint64_t step,
                                 frugi_frame_section *fs) {
     size_t n = 0;
-    if (view->selected)
-        fs[n++] = make_section(c, view, step, view->list, view->selected, 0);
+    const frugi_unit_selection *s = &c->units.selection[view->number];
+    if (s->selected)
+        fs[n++] = make_section(c, view, step, s->list, s->selected, 0);
     if (n)
-        fs[0].values = view->values;
-    if (view->draws)
-        fs[n++] = make_section(c, view, step, view->drawn, view->draws, view->draw_unit);
+        fs[0].values = s->values;
+    if (s->draws)
+        fs[n++] = make_section(c, view, step, s->drawn, s->draws, s->draw_unit);
     return n;
 }
 

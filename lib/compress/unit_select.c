@@ -1,5 +1,5 @@
 /*
- * unit_select.c - select units: one function per rule, over selection groups (partition.c).
+ * unit_select.c - select units: one function per rule, over selection groups (select_groups.c).
  *
  * Units are compared by their accumulators (elements) or scores. A rule turns a group, or with segment=all several
  * groups together, into ascending lists of units. The lists are written one after the other to c->units.list, whose
@@ -32,8 +32,13 @@ typedef struct selection {
 /* ---- scores ------------------------------------------------------------------ */
 
 /* Tensor i of a group. */
-static frugi_tensor_view *group_view(const frug_compressor *c, const frugi_select_group *group, size_t i) {
+static const frugi_tensor_view *group_view(const frug_compressor *c, const frugi_select_group *group, size_t i) {
     return &c->partition.view[c->units.member[group->first + i]];
+}
+
+/* The selection of tensor i of a group. */
+static frugi_unit_selection *group_selection(const frug_compressor *c, const frugi_select_group *group, size_t i) {
+    return &c->units.selection[group_view(c, group, i)->number];
 }
 
 /* The score of a head is the sum (score=max: the maximum) of the scores of its units in all tensors. */
@@ -83,10 +88,10 @@ static void expand_heads(const selection *sel, const frugi_select_group *group, 
                          uint64_t selected) {
     const frug_compressor *c = sel->call->c;
     for (size_t i = 0; i < group->views; i++) {
-        frugi_tensor_view *view = group_view(c, group, i);
-        uint64_t ranges = view->grid.units / group->units;
-        view->list = *sel->list;
-        view->selected = ranges * selected;
+        frugi_unit_selection *made = group_selection(c, group, i);
+        uint64_t ranges = group_view(c, group, i)->grid.units / group->units;
+        made->list = *sel->list;
+        made->selected = ranges * selected;
         for (uint64_t range = 0; range < ranges; range++)
             for (uint64_t h = 0; h < selected; h++)
                 *(*sel->list)++ = (uint32_t)(range * group->units + heads[h]);
@@ -103,15 +108,16 @@ static void set_selected(const selection *sel, size_t i, uint64_t selected) {
         expand_heads(sel, group, list, selected);
         return;
     }
-    group_view(c, group, 0)->list = list;
-    group_view(c, group, 0)->selected = selected;
+    group_selection(c, group, 0)->list = list;
+    group_selection(c, group, 0)->selected = selected;
 }
 
 /* Select all units of group i; no list is needed. */
 static void select_all(const selection *sel, size_t i) {
     const frug_compressor *c = sel->call->c;
-    for (size_t m = 0; m < c->units.select_group[i].views; m++)
-        group_view(c, &c->units.select_group[i], m)->selected = group_view(c, &c->units.select_group[i], m)->grid.units;
+    const frugi_select_group *group = &c->units.select_group[i];
+    for (size_t m = 0; m < group->views; m++)
+        group_selection(c, group, m)->selected = group_view(c, group, m)->grid.units;
 }
 
 /* Select the units of group i above a cutoff. Elements are copied along with the list, while they are in the cache. */
@@ -120,7 +126,7 @@ static void select_group_above(const selection *sel, size_t i, frugi_cutoff *cut
     float *values = c->units.select_group[i].elementwise ? c->units.list_values + (*sel->list - c->units.list) : NULL;
     uint64_t selected = frugi_topk_emit(c->units.topk, &c->units.span[i], cut, *sel->list, values, sel->call->threads);
     set_selected(sel, i, selected);
-    group_view(c, &c->units.select_group[i], 0)->values = values;
+    group_selection(c, &c->units.select_group[i], 0)->values = values;
 }
 
 static void select_above(const selection *sel, frugi_cutoff cut) {
@@ -351,15 +357,15 @@ static void select_probabilistic(const selection *sel) {
     float unit = frugi_probabilistic_scale(c->units.topk, c->units.span + sel->first, sel->end - sel->first,
                                            target_count(sel), sel->call->threads);
     for (size_t i = sel->first; i < sel->end; i++) {
-        frugi_tensor_view *view = group_view(c, &c->units.select_group[i], 0);
+        frugi_unit_selection *made = group_selection(c, &c->units.select_group[i], 0);
         uint32_t random = frugi_random(c->config.seed ^ ((uint64_t)c->source << 32), sel->call->step, i);
-        view->draw_unit = unit;
-        view->list = *sel->list;
-        view->drawn = *sel->drawn;
-        frugi_probabilistic_draw(c->units.topk, &c->units.span[i], unit, random, *sel->list, &view->selected,
-                                 *sel->drawn, &view->draws, sel->call->threads);
-        *sel->list += view->selected;
-        *sel->drawn += view->draws;
+        made->draw_unit = unit;
+        made->list = *sel->list;
+        made->drawn = *sel->drawn;
+        frugi_probabilistic_draw(c->units.topk, &c->units.span[i], unit, random, *sel->list, &made->selected,
+                                 *sel->drawn, &made->draws, sel->call->threads);
+        *sel->list += made->selected;
+        *sel->drawn += made->draws;
     }
 }
 
@@ -450,12 +456,8 @@ void frugi_select_units(const frugi_compress_call *call, size_t first, size_t en
     if (c->config.layers == FRUGI_LAYERS_BUDGET && call->step % BUDGET_PERIOD == 0)
         update_budget(call, first, end);
     for (size_t i = first; i < end; i++) {
-        for (size_t m = 0; m < c->units.select_group[i].views; m++) {
-            frugi_tensor_view *view = group_view(c, &c->units.select_group[i], m);
-            view->list = view->drawn = NULL;
-            view->values = NULL;
-            view->selected = view->draws = 0;
-        }
+        for (size_t m = 0; m < c->units.select_group[i].views; m++)
+            *group_selection(c, &c->units.select_group[i], m) = (frugi_unit_selection){0};
         if (c->config.rule != FRUGI_RULE_RANDOM)
             score_group(call, i);
     }

@@ -15,8 +15,7 @@ frug_status frugi_cuda_qsgd_create(frug_cuda *g) {
     frug_compressor *plan = g->plan;
     if (!plan->by_units)
         return FRUG_OK;
-    for (size_t i = 0; i < plan->partition.views; i++) /* as if all units were selected */
-        plan->partition.view[i].selected = plan->partition.view[i].dense ? 0 : plan->partition.view[i].grid.units;
+    frugi_select_all_units(plan);
     TRY_CUDA("allocate skip flags", cudaMalloc((void **)&g->skipped, plan->blocks + 1));
     return FRUG_OK;
 }

@@ -10,7 +10,7 @@
 #include "cuda/gpu_warp.cuh"
 
 #include "base/philox.h"
-#include "residual/residual_format.h"
+#include "feedback/residual_format.h"
 #include "frugrad.h"
 
 #define WARPS       8

@@ -1,13 +1,13 @@
 /*
  * gpu_residual.cuh - load and store the residual of a warp tile in its four formats. Formats with fewer bits than float
- * are rounded stochastically. This is residual/residual_format.c on a GPU.
+ * are rounded stochastically. This is feedback/residual_format.c on a GPU.
  */
 #ifndef FRUGI_GPU_RESIDUAL_CUH
 #define FRUGI_GPU_RESIDUAL_CUH
 
 #include "cuda/gpu_warp.cuh"
 
-#include "residual/residual_format.h"
+#include "feedback/residual_format.h"
 
 #define RESIDUAL_NONE 4
 

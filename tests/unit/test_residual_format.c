@@ -2,7 +2,7 @@
 #include "support/assertions.h"
 
 #include "base/philox.h"
-#include "residual/residual_format.h"
+#include "feedback/residual_format.h"
 
 #include <math.h>
 

@@ -20,13 +20,6 @@ typedef struct frugi_tensor_view {
     size_t number;       /* index among compressed tensors */
     frugi_grid grid;     /* its units */
     size_t select_group; /* selection group of its units */
-    /* Selection of this step, set by frugi_select_units(). */
-    const uint32_t *list;  /* selected units, ascending; NULL for all */
-    uint64_t selected;     /* number of selected units */
-    const float *values;   /* accumulators of the elements in list, if they were copied; else NULL */
-    const uint32_t *drawn; /* rule=probabilistic: elements that are sent as plus or minus draw_unit */
-    uint64_t draws;
-    float draw_unit;
 } frugi_tensor_view;
 
 /** The tensors of a layout. A compressor and its decoder share one. */

@@ -6,7 +6,7 @@
  * golden ratio, modulo 1): each number is uniformly distributed, and those of adjacent elements are evenly spread,
  * which even reduces the error of the sum of a block.
  */
-#include "residual/residual_format.h"
+#include "feedback/residual_format.h"
 
 #include "base/float_bits.h"
 #include "base/alloc.h"

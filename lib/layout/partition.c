@@ -1,5 +1,5 @@
 /* partition.c - the tensors of a layout as ranges of the flat buffer. */
-#include "compress/partition.h"
+#include "layout/partition.h"
 
 #include "base/alloc.h"
 #include "base/status.h"

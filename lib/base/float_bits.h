@@ -48,6 +48,11 @@ FRUGI_HOST_DEVICE uint32_t frugi_largest_magnitude(const float *x, uint32_t n) {
     return most;
 }
 
+/** Whether n floats have no NaN and no infinity. */
+FRUGI_HOST_DEVICE int frugi_all_finite(const float *x, uint32_t n) {
+    return frugi_largest_magnitude(x, n) < FRUGI_INF_BITS;
+}
+
 FRUGI_HOST_DEVICE float frugi_bf16_f32(uint16_t h) {
     return frugi_bits_f32((uint32_t)h << 16);
 }

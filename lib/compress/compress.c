@@ -14,7 +14,6 @@
 #include "base/float_bits.h"
 #include "base/clock.h"
 #include "base/block_count.h"
-#include "base/philox.h"
 #include "base/status.h"
 
 /** The section and buffers of the current batch, blocks `at` .. at + blocks - 1 of the section. */
@@ -29,19 +28,6 @@ typedef struct section_batch {
 
 /* ---- accumulate ------------------------------------------------------------- */
 
-/*
- * The updated momentum goes to ws->momentum and is stored only after the batch was checked for NaN and infinity.
- * Returns what is added to the accumulator.
- */
-static const float *update_momentum(const frugi_compress_call *call, frugi_workspace *ws, const section_batch *s,
-                                    const float *grad) {
-    const frug_compressor *c = call->c;
-    size_t n = (size_t)ws->batch.blocks * c->config.block;
-    for (uint32_t b = 0; b < ws->batch.blocks; b++)
-        frugi_store_load(&c->momentum, s->stored + b, ws->momentum + (size_t)b * c->config.block);
-    return frugi_update_momentum(c, ws->momentum, ws->padded, grad, n);
-}
-
 /* Set where the kernels read and write: in place for f32 residuals, else in the workspace. */
 static void set_batch_buffers(const frugi_compress_call *call, frugi_workspace *ws, section_batch *s) {
     frug_compressor *c = call->c;
@@ -51,21 +37,18 @@ static void set_batch_buffers(const frugi_compress_call *call, frugi_workspace *
     grad = frugi_scaled_gradient(call, ws, grad, b->length == b->block ? room : b->length, room);
     b->acc = ws->acc;
     b->saved = NULL;
-    b->beta = c->beta;
-    b->grad = grad;
     if (!s->has_residual) {
         b->before = grad;
         b->grad = c->zeros;
         b->beta = 1.0f;
     } else {
-        if (frugi_has_momentum(c))
-            b->grad = update_momentum(call, ws, s, grad);
-        if (c->config.residual == FRUGI_RESIDUAL_F32) {
-            b->acc = frugi_store_floats(&c->residual, s->stored);
+        b->beta = c->feedback.beta;
+        b->grad = frugi_feedback_momentum(&c->feedback, s->stored, b->blocks, grad, ws->momentum, ws->padded);
+        if (frugi_residual_in_place(&c->feedback)) {
+            b->acc = frugi_store_floats(&c->feedback.residual, s->stored);
             b->saved = ws->saved;
         } else {
-            for (uint32_t i = 0; i < b->blocks; i++)
-                frugi_store_load(&c->residual, s->stored + i, ws->acc + (size_t)i * b->block);
+            frugi_feedback_load(&c->feedback, s->stored, b->blocks, ws->acc);
         }
         b->before = b->acc;
     }
@@ -180,21 +163,14 @@ static void encode_values(frugi_workspace *ws, const section_batch *s, float *va
     }
 }
 
-/*
- * Option hold: send sent_share of each entry and keep retained_share of it in the residual, besides the error of the
- * value code. A gradient whose entry is sent at every step is still sent with a total weight of 1:
- * sent_share * (1 + beta * retained_share + (beta * retained_share)^2 + ...) = 1.
- */
+/* Option hold: the residual keeps the retained share besides the error of the value code. */
 static void encode_retained(const frugi_compress_call *call, frugi_workspace *ws, const section_batch *s,
                             frugi_block_offsets at) {
     float *retained = ws->padded; /* free: the gradient in it was added to the accumulators */
     uint32_t all = 0;
     for (uint32_t i = 0; i < ws->batch.blocks; i++)
         all += ws->batch.k[i];
-    for (uint32_t e = 0; e < all; e++) {
-        retained[e] = call->retained_share * ws->values[e];
-        ws->values[e] *= call->sent_share;
-    }
+    frugi_feedback_retain(&call->feedback, ws->values, retained, all);
     encode_values(ws, s, ws->values, at);
     for (uint32_t e = 0; e < all; e++)
         ws->values[e] += retained[e];
@@ -206,7 +182,7 @@ static void encode_retained(const frugi_compress_call *call, frugi_workspace *ws
  */
 static void encode_batch(const frugi_compress_call *call, frugi_workspace *ws, const section_batch *s) {
     const frugi_section *sec = s->section;
-    bool retain = s->has_residual && call->retained_share > 0;
+    bool retain = s->has_residual && call->feedback.retained_share > 0;
     frugi_block_offsets at = frugi_section_block_offsets(sec, s->at);
     bool any_skipped = false;
     for (uint32_t i = 0; i < ws->batch.blocks; i++)
@@ -235,36 +211,25 @@ static void encode_batch(const frugi_compress_call *call, frugi_workspace *ws, c
 
 /* ---- store ------------------------------------------------------------------- */
 
-/* Clear the momentum of sent entries where the mask is on, and store all blocks that were not skipped. */
-static void store_momentum(const frugi_compress_call *call, frugi_workspace *ws, const section_batch *s,
-                           const uint32_t *random) {
-    uint32_t inverted[FRUGI_BATCH_BLOCKS], block = ws->batch.block;
-    for (uint32_t i = 0; i < ws->batch.blocks; i++) {
-        float *momentum = ws->momentum + (size_t)i * block;
-        const uint16_t *idx = ws->batch.idx + (size_t)i * block;
-        inverted[i] = ~random[i];
-        if (ws->batch.held[i] || !call->mask_momentum)
-            continue;
-        if (s->section->index == FRUGI_INDEX_CODE_NONE)
-            memset(momentum, 0, block * sizeof *momentum);
-        else
-            for (uint32_t e = 0; e < ws->batch.k[i]; e++)
-                momentum[idx[e]] = 0.0f;
-    }
-    frugi_store_save_run(&call->c->momentum, s->stored, ws->batch.blocks, ws->batch.held, ws->momentum, inverted);
+/* Clear the momentum of sent entries. */
+static void mask_momentum(const frugi_compress_call *call, frugi_workspace *ws, const section_batch *s) {
+    const frugi_batch *b = &ws->batch;
+    bool all = s->section->index == FRUGI_INDEX_CODE_NONE;
+    for (uint32_t i = 0; i < b->blocks; i++)
+        if (!b->held[i])
+            frugi_feedback_mask(&call->c->feedback, ws->momentum + (size_t)i * b->block,
+                                all ? NULL : b->idx + (size_t)i * b->block, b->k[i]);
 }
 
+/* Store residual and momentum of all blocks that were not skipped. */
 static void store_batch(const frugi_compress_call *call, frugi_workspace *ws, const section_batch *s) {
-    frug_compressor *c = call->c;
-    if (!s->has_residual || (c->config.residual == FRUGI_RESIDUAL_F32 && !frugi_has_momentum(c)))
+    frugi_feedback_state *fb = &call->c->feedback;
+    if (!s->has_residual)
         return;
-    uint32_t random[FRUGI_BATCH_BLOCKS];
-    for (uint32_t i = 0; i < ws->batch.blocks; i++)
-        random[i] = frugi_random(c->config.seed, call->step, s->stored + i);
-    if (c->config.residual != FRUGI_RESIDUAL_F32)
-        frugi_store_save_run(&c->residual, s->stored, ws->batch.blocks, ws->batch.held, s->acc, random);
-    if (frugi_has_momentum(c))
-        store_momentum(call, ws, s, random);
+    if (call->feedback.mask_momentum)
+        mask_momentum(call, ws, s);
+    frugi_feedback_store(fb, call->step, s->stored, ws->batch.blocks, ws->batch.held,
+                         frugi_residual_in_place(fb) ? NULL : s->acc, frugi_has_momentum(fb) ? ws->momentum : NULL);
 }
 
 /* ---- batches ----------------------------------------------------------------- */
@@ -324,7 +289,7 @@ static void compress_batch(const frugi_compress_call *call, frugi_workspace *ws,
                        .payload = call->frame + fs->payload_at,
                        .at = at,
                        .stored = fs->stored + at,
-                       .has_residual = c->config.feedback != FRUGI_FEEDBACK_NONE && !fs->dense};
+                       .has_residual = frugi_has_residual(&c->feedback) && !fs->dense};
     run_stages(call, ws, &s, weight);
 }
 

@@ -1,9 +1,10 @@
-/* compressor.c - create and destroy a compressor; frame bound; signals from the caller. */
+/* compressor.c - create and destroy a compressor; frame bound; residual and signals of the caller. */
 #include "compress/compressor.h"
 
 #include "base/alloc.h"
 #include "base/status.h"
 #include "base/struct_size.h"
+#include "feedback/residual_range.h"
 
 #include <float.h>
 #include <stdlib.h>
@@ -78,11 +79,7 @@ static frug_status make_buffers(frug_compressor *c) {
     for (int i = 0; i < c->threads; i++)
         FRUG_TRY(make_workspace(c, &c->workspace[i]));
     FRUG_TRY(make_decoder(c));
-    if (c->config.feedback != FRUGI_FEEDBACK_NONE)
-        FRUG_TRY(frugi_store_create(c->config.residual, c->config.block, c->blocks, &c->residual));
-    if (frugi_has_momentum(c))
-        FRUG_TRY(frugi_store_create(c->config.residual, c->config.block, c->blocks, &c->momentum));
-    return FRUG_OK;
+    return frugi_feedback_create(&c->config, c->blocks, &c->feedback);
 }
 
 static frug_status init(frug_compressor *c, const frug_config *config, const frug_layout *layout,
@@ -96,7 +93,6 @@ static frug_status init(frug_compressor *c, const frug_config *config, const fru
     c->source = options->source;
     c->threads = frugi_thread_count(options->threads);
     c->kernel = frugi_block_kernel_for(isa, config->block);
-    c->beta = config->feedback == FRUGI_FEEDBACK_MERGED ? (float)config->beta : 1.0f;
     c->max_batch_blocks = FRUGI_BATCH_ELEMENTS / config->block;
     if (c->max_batch_blocks > FRUGI_BATCH_BLOCKS)
         c->max_batch_blocks = FRUGI_BATCH_BLOCKS;
@@ -135,8 +131,7 @@ void frug_compressor_destroy(frug_compressor *c) {
     for (int i = 0; c->workspace && i < c->threads; i++)
         frugi_free(c->workspace[i].memory);
     frugi_free(c->workspace);
-    frugi_store_destroy(&c->residual);
-    frugi_store_destroy(&c->momentum);
+    frugi_feedback_destroy(&c->feedback);
     frugi_select_groups_destroy(c);
     frugi_control_destroy(c->control);
     frugi_free(c->density);
@@ -168,6 +163,21 @@ frug_status frug_compressor_bound(const frug_compressor *c, frug_range range, si
     }
     *bytes = most;
     return FRUG_OK;
+}
+
+frug_status frug_compressor_get_residual(const frug_compressor *c, frug_range range, float *dst) {
+    frugi_frame_size size;
+    FRUG_FAIL_IF(!c || (!dst && range.count), FRUG_ERR_ARG, "residual: compressor or destination is NULL");
+    FRUG_TRY(frugi_make_sections(c, range.begin, range.count, 0, FRUGI_SECTIONS_DENSE, NULL, &size));
+    frugi_residual_read(&c->feedback, &c->partition, range, dst);
+    return FRUG_OK;
+}
+
+frug_status frug_compressor_set_residual(frug_compressor *c, frug_range range, const float *src) {
+    frugi_frame_size size;
+    FRUG_FAIL_IF(!c || (!src && range.count), FRUG_ERR_ARG, "residual: compressor or source is NULL");
+    FRUG_TRY(frugi_make_sections(c, range.begin, range.count, 0, FRUGI_SECTIONS_DENSE, NULL, &size));
+    return frugi_residual_write(&c->feedback, &c->partition, range, src);
 }
 
 /* Signals about one tensor: its sensitivity, or the scores of its heads. */

@@ -11,13 +11,17 @@
 #include "compress/threads.h"
 #include "layout/layout.h"
 #include "select/block_kernel.h"
-#include "feedback/residual_format.h"
+#include "feedback/error_feedback.h"
 #include "schedule/controller.h"
 #include "select/learned_mask.h"
 #include "select/tensor_topk.h"
 
+#include <assert.h>
+
 #define FRUGI_BATCH_ELEMENTS FRUGI_MAX_BLOCK /* largest batch */
 #define FRUGI_STATS_PERIOD   64u             /* statistics sample one batch, block or chunk in this many */
+
+static_assert(FRUGI_BATCH_BLOCKS <= FRUGI_STORE_RUN, "the residual of a batch is stored in one run");
 
 /**
  * Selection group: the units that compete when segment is tensor. These are the units of one tensor, or the heads of
@@ -122,7 +126,6 @@ struct frug_compressor {
     uint64_t total_steps;
     uint32_t source;
     int threads;
-    float beta;                /* decay of the residual in use */
     uint32_t max_batch_blocks; /* blocks in a batch */
     const frugi_block_kernel *kernel;
     frugi_partition partition;
@@ -130,8 +133,7 @@ struct frug_compressor {
     frugi_control *control;
     double *density; /* of each compressed tensor at this step */
     frugi_norm_state norm;
-    frugi_store residual; /* unless feedback=none */
-    frugi_store momentum; /* feedback=dgc: momentum; feedback=ef21: smoothed gradient */
+    frugi_feedback_state feedback;
 
     bool by_units; /* frames have unit sections: */
     frugi_unit_state units;
@@ -143,16 +145,6 @@ struct frug_compressor {
     frug_stats stats;             /* except seconds_decode */
     double energy_seen, energy_left;
 };
-
-/** Whether the momentum store is in use. */
-static inline bool frugi_has_momentum(const frug_compressor *c) {
-    return c->config.feedback == FRUGI_FEEDBACK_DGC || c->config.feedback == FRUGI_FEEDBACK_EF21;
-}
-
-/** Whether n floats have no NaN and no infinity. */
-static inline bool frugi_all_finite(const float *x, uint32_t n) {
-    return frugi_largest_magnitude(x, n) < FRUGI_INF_BITS;
-}
 
 #define FRUGI_NORM_CHUNK 65536u /* elements per partial sum of a norm */
 
@@ -205,19 +197,18 @@ typedef struct frugi_compress_call {
     uint64_t step, begin, count;
     const float *grad; /* element begin */
     unsigned char *frame;
-    bool send_all;        /* everything is sent: warm-up, or a periodic dense step */
-    bool mask_momentum;   /* feedback=dgc: the momentum of sent entries is cleared */
-    float retained_share; /* option hold: share of a sent entry that stays in the residual */
-    float sent_share;     /* share of an entry that is sent: 1 - beta * retained_share */
-    float grad_scale;     /* below 1 if the gradient is clipped */
+    bool send_all; /* everything is sent: warm-up, or a periodic dense step */
+    frugi_feedback_step feedback;
+    float grad_scale; /* below 1 if the gradient is clipped */
     int threads;
 } frugi_compress_call;
 
 /** Fill in the options of a call from compressor, step, range and gradient. */
 frug_status frugi_call_init(frugi_compress_call *call);
 
-/** Share of a sent entry that stays in the residual at a step (option hold). */
-FRUGI_EXPORT float frugi_retained_share(const struct frug_config *config, uint64_t step, uint64_t total_steps);
+/** What a config does at a step with entries that are sent. */
+FRUGI_EXPORT frugi_feedback_step frugi_step_feedback(const struct frug_config *config, uint64_t step,
+                                                     uint64_t total_steps);
 
 /**
  * The gradient of a batch or block, scaled by grad_scale and padded with zeros from `count` to `room` elements. Returns
@@ -298,14 +289,6 @@ void frugi_accumulate_range(const frugi_compress_call *call);
 
 /** The accumulators of a tensor after frugi_accumulate_range(). */
 const float *frugi_accumulators(const frugi_compress_call *call, const frugi_tensor_view *view);
-
-/**
- * Update n elements of the momentum (feedback=dgc) or of the smoothed gradient (feedback=ef21). Returns what is added
- * to the accumulator: the momentum itself, or the change of the smoothed gradient, which is written to `change` (may be
- * grad).
- */
-const float *frugi_update_momentum(const frug_compressor *c, float *momentum, float *change, const float *grad,
-                                   size_t n);
 
 /** Store residual and momentum after the selected values were encoded. */
 void frugi_store_residual(const frugi_compress_call *call);

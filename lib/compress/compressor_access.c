@@ -2,6 +2,7 @@
 #include "compress/compressor.h"
 
 #include "base/status.h"
+#include "feedback/residual_range.h"
 
 const struct frug_config *frugi_compressor_config(const frug_compressor *c) {
     return &c->config;
@@ -49,6 +50,10 @@ frug_status frugi_frame_sizes(frug_compressor *c, uint64_t step, const uint64_t 
         bytes[i] = (size_t)size.bytes;
     }
     return FRUG_OK;
+}
+
+void frugi_compressor_residual_add(frug_compressor *c, uint64_t step, frug_range range, const float *x) {
+    frugi_residual_add(&c->feedback, &c->partition, step, range, x);
 }
 
 void frugi_schedule_copy(const frug_compressor *from, frug_compressor *to, void *scratch) {

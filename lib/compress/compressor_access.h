@@ -33,6 +33,15 @@ uint64_t frugi_select_group_end(const frug_compressor *c, const frugi_tensor_vie
  */
 frug_status frugi_frame_sizes(frug_compressor *c, uint64_t step, const uint64_t *begin, size_t ranges, size_t *bytes);
 
+/* ---- residual ------------------------------------------------------------------- */
+
+/**
+ * Add finite numbers to the residual of a range: what a shard's rank has summed and not sent. Dense tensors and
+ * feedback=none have no residual. A block to which only zeros are added keeps its bits, and so does one whose sum would
+ * not be finite.
+ */
+FRUGI_EXPORT void frugi_compressor_residual_add(frug_compressor *c, uint64_t step, frug_range range, const float *x);
+
 /* ---- norm and schedule ---------------------------------------------------------- */
 
 /** Measure the norm of a range that is compressed part by part; it holds for all calls until frugi_norm_clear(). */

@@ -44,7 +44,7 @@ static size_t frequency_bytes(const frug_compressor *c) {
 size_t frug_compressor_state_size(const frug_compressor *c) {
     if (!c)
         return 0;
-    size_t size = HEADER_BYTES + frugi_store_bytes(&c->residual) + frugi_store_bytes(&c->momentum) +
+    size_t size = HEADER_BYTES + frugi_store_bytes(&c->feedback.residual) + frugi_store_bytes(&c->feedback.momentum) +
                   frugi_control_bytes(c->control) + frequency_bytes(c);
     for (size_t i = 0; i < c->units.select_groups; i++)
         size += select_group_bytes(c, i);
@@ -116,10 +116,10 @@ frug_status frug_compressor_save(const frug_compressor *c, void *dst, size_t cap
     unsigned char *out = dst;
     write_header(c, out);
     unsigned char *at = out + HEADER_BYTES;
-    frugi_store_export(&c->residual, at);
-    at += frugi_store_bytes(&c->residual);
-    frugi_store_export(&c->momentum, at);
-    at += frugi_store_bytes(&c->momentum);
+    frugi_store_export(&c->feedback.residual, at);
+    at += frugi_store_bytes(&c->feedback.residual);
+    frugi_store_export(&c->feedback.momentum, at);
+    at += frugi_store_bytes(&c->feedback.momentum);
     frugi_control_export(c->control, at);
     write_rule_state(c, at + frugi_control_bytes(c->control));
     frugi_put32(out + CRC_AT, state_crc(out, size));
@@ -185,15 +185,16 @@ frug_status frug_compressor_restore(frug_compressor *c, const void *src, size_t 
     FRUG_FAIL_IF(!c || !src, FRUG_ERR_ARG, "restore: compressor or state is NULL");
     FRUG_TRY(check_state(c, src, len));
     const unsigned char *residual = (const unsigned char *)src + HEADER_BYTES;
-    const unsigned char *momentum = residual + frugi_store_bytes(&c->residual);
-    const unsigned char *control = momentum + frugi_store_bytes(&c->momentum);
+    const unsigned char *momentum = residual + frugi_store_bytes(&c->feedback.residual);
+    const unsigned char *control = momentum + frugi_store_bytes(&c->feedback.momentum);
     const unsigned char *rule = control + frugi_control_bytes(c->control);
-    FRUG_FAIL_IF(!frugi_store_check(&c->residual, residual) || !frugi_store_check(&c->momentum, momentum),
+    FRUG_FAIL_IF(!frugi_store_check(&c->feedback.residual, residual) ||
+                     !frugi_store_check(&c->feedback.momentum, momentum),
                  FRUG_ERR_FORMAT, "state: the residual or momentum has a NaN or an infinity");
     FRUG_FAIL_IF(!frugi_control_check(c->control, control) || !rule_state_is_valid(c, rule), FRUG_ERR_FORMAT,
                  "state: invalid controller or selection state");
-    frugi_store_import(&c->residual, residual);
-    frugi_store_import(&c->momentum, momentum);
+    frugi_store_import(&c->feedback.residual, residual);
+    frugi_store_import(&c->feedback.momentum, momentum);
     frugi_control_import(c->control, control);
     read_rule_state(c, rule);
     return FRUG_OK;

@@ -9,7 +9,6 @@
 
 #include "codec/unit_value.h"
 #include "base/float_bits.h"
-#include "base/philox.h"
 #include "base/status.h"
 
 #include <string.h>
@@ -80,33 +79,4 @@ frug_status frugi_exact_frame_encode(frug_compressor *c, uint64_t step, uint64_t
     frugi_frame_seal(out, at, c->threads);
     *len = at;
     return FRUG_OK;
-}
-
-/* Add n numbers to the residual of block b, from its element `at` on. */
-static void add_to_block(frug_compressor *c, uint64_t step, uint64_t b, uint64_t at, const float *x, uint32_t n) {
-    float residual[FRUGI_BATCH_ELEMENTS];
-    if (frugi_largest_magnitude(x, n) == 0)
-        return; /* storing an unchanged block would round it once more */
-    frugi_store_load(&c->residual, b, residual);
-    for (uint32_t i = 0; i < n; i++)
-        residual[at + i] += x[i];
-    if (!frugi_all_finite(residual, c->config.block))
-        return; /* an infinity would make every later step skip the block */
-    frugi_store_save(&c->residual, b, residual, frugi_random(c->config.seed ^ FRUGI_SECOND_STREAM, step, b));
-}
-
-void frugi_residual_add(frug_compressor *c, uint64_t step, uint64_t begin, uint64_t count, const float *x) {
-    uint32_t block = c->config.block;
-    if (c->config.feedback == FRUGI_FEEDBACK_NONE)
-        return;
-    frugi_range_iter it = frugi_range_start(&c->partition, begin, begin + count);
-    while (frugi_range_next(&it)) {
-        if (it.view->dense)
-            continue;
-        for (uint64_t e = it.from, n; e < it.to; e += n) {
-            uint64_t offset = e - it.view->begin, inside = offset % block;
-            n = it.to - e < block - inside ? it.to - e : block - inside;
-            add_to_block(c, step, it.view->first_block + offset / block, inside, x + (e - begin), (uint32_t)n);
-        }
-    }
 }

@@ -1,4 +1,4 @@
-/* exact_frame.h - frames of exact f32 values, and additions to the residual; used by the exchange algorithms. */
+/* exact_frame.h - frames of exact f32 values; used by the exchange algorithms. */
 #ifndef FRUGI_EXACT_FRAME_H
 #define FRUGI_EXACT_FRAME_H
 
@@ -17,12 +17,5 @@ size_t frugi_exact_frame_bound(const frug_compressor *c, uint64_t begin, uint64_
  */
 frug_status frugi_exact_frame_encode(frug_compressor *c, uint64_t step, uint64_t begin, uint64_t count, const float *x,
                                      uint32_t *list, void *dst, size_t cap, size_t *len);
-
-/**
- * Add finite numbers to the residual of a range: what a shard's rank has summed and not sent. Dense tensors and
- * feedback=none have no residual. A block to which only zeros are added keeps its bits, and so does one whose sum would
- * not be finite.
- */
-FRUGI_EXPORT void frugi_residual_add(frug_compressor *c, uint64_t step, uint64_t begin, uint64_t count, const float *x);
 
 #endif

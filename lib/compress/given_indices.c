@@ -9,7 +9,6 @@
 #include "compress/compressor.h"
 
 #include "base/float_bits.h"
-#include "base/philox.h"
 #include "base/status.h"
 
 /** The current block. */
@@ -25,29 +24,26 @@ typedef struct block_range {
 static void accumulate_block(const frugi_compress_call *call, frugi_workspace *ws, block_range *b) {
     const frug_compressor *c = call->c;
     uint32_t block = c->config.block;
-    bool momentum = b->has_residual && frugi_has_momentum(c);
     const float *grad = frugi_scaled_gradient(call, ws, call->grad + b->at, b->length, block);
-    if (b->has_residual)
-        frugi_store_load(&c->residual, b->stored, ws->saved);
-    else
+    if (b->has_residual) {
+        frugi_feedback_load(&c->feedback, b->stored, 1, ws->saved);
+        b->skipped =
+            !frugi_feedback_accumulate(&c->feedback, b->stored, ws->saved, grad, ws->acc, ws->momentum, ws->padded);
+    } else {
         memset(ws->saved, 0, block * sizeof(float));
-    if (momentum) {
-        frugi_store_load(&c->momentum, b->stored, ws->momentum);
-        grad = frugi_update_momentum(c, ws->momentum, ws->padded, grad, block);
+        for (uint32_t i = 0; i < block; i++)
+            ws->acc[i] = ws->saved[i] + grad[i]; /* makes a zero of -0, as a residual does */
+        b->skipped = !frugi_all_finite(ws->acc, block);
     }
-    for (uint32_t i = 0; i < block; i++)
-        ws->acc[i] = c->beta * ws->saved[i] + grad[i];
-    b->skipped = !frugi_all_finite(ws->acc, block) || (momentum && !frugi_all_finite(ws->momentum, block));
     if (b->skipped)
         memcpy(ws->acc, ws->saved, block * sizeof(float));
 }
 
 static void store_block(const frugi_compress_call *call, frugi_workspace *ws, const block_range *b) {
-    frug_compressor *c = call->c;
-    uint32_t random = frugi_random(c->config.seed, call->step, b->stored);
-    frugi_store_save(&c->residual, b->stored, ws->acc, random);
-    if (frugi_has_momentum(c) && !b->skipped)
-        frugi_store_save(&c->momentum, b->stored, ws->momentum, ~random);
+    frugi_feedback_state *fb = &call->c->feedback;
+    bool skip = false;
+    frugi_feedback_store(fb, call->step, b->stored, 1, &skip, ws->acc,
+                         frugi_has_momentum(fb) && !b->skipped ? ws->momentum : NULL);
 }
 
 /* Extract from one block; returns how many of the n indices lie in it. */
@@ -63,7 +59,7 @@ static uint64_t extract_block(const frugi_compress_call *call, block_range b, co
         if (send_zeros)
             continue;
         ws->acc[e] = 0.0f;
-        if (b.has_residual && call->mask_momentum)
+        if (b.has_residual && call->feedback.mask_momentum)
             ws->momentum[e] = 0.0f;
     }
     if (b.has_residual && !send_zeros)
@@ -88,7 +84,7 @@ frug_status frugi_extract_values(frug_compressor *c, uint64_t step, uint64_t beg
             block_range b = {.at = e - begin,
                              .stored = it.view->first_block + (e - it.view->begin) / block,
                              .length = (uint32_t)(rest < block ? rest : block),
-                             .has_residual = !it.view->dense && c->config.feedback != FRUGI_FEEDBACK_NONE};
+                             .has_residual = !it.view->dense && frugi_has_residual(&c->feedback)};
             done += extract_block(&call, b, index + done, n - done, value + done);
         }
     }

@@ -9,15 +9,16 @@
 #include "compress/compressor.h"
 
 #include "base/float_bits.h"
-#include "base/philox.h"
+
+/* The accumulators of all blocks from `stored` on. */
+static float *block_accumulators(const frug_compressor *c, uint64_t stored) {
+    return c->units.accumulators ? c->units.accumulators + stored * c->config.block
+                                 : frugi_store_floats(&c->feedback.residual, stored);
+}
 
 const float *frugi_accumulators(const frugi_compress_call *call, const frugi_tensor_view *view) {
-    const frug_compressor *c = call->c;
-    if (c->units.acc_is_grad)
-        return call->grad + (view->begin - call->begin);
-    if (c->units.accumulators)
-        return c->units.accumulators + view->first_block * c->config.block;
-    return frugi_store_floats(&c->residual, view->first_block);
+    return call->c->units.acc_is_grad ? call->grad + (view->begin - call->begin)
+                                      : block_accumulators(call->c, view->first_block);
 }
 
 /** A block of a compressed tensor. */
@@ -97,53 +98,25 @@ static void copy_block(const frugi_compress_call *call, frugi_workspace *ws, con
         memcpy(dst, block_gradient(call, ws, b), c->config.block * sizeof *dst);
 }
 
-const float *frugi_update_momentum(const frug_compressor *c, float *momentum, float *change, const float *grad,
-                                   size_t n) {
-    if (c->config.feedback == FRUGI_FEEDBACK_DGC) {
-        float mu = (float)c->config.momentum;
-        for (size_t i = 0; i < n; i++)
-            momentum[i] = mu * momentum[i] + grad[i];
-        return momentum;
-    }
-    float theta = (float)c->config.theta;
-    for (size_t i = 0; i < n; i++) {
-        change[i] = theta * (grad[i] - momentum[i]);
-        momentum[i] += change[i];
-    }
-    return change;
-}
-
-/* Load the momentum of a block into ws->momentum and update it. */
-static const float *update_momentum(const frug_compressor *c, frugi_workspace *ws, uint64_t stored, const float *grad) {
-    frugi_store_load(&c->momentum, stored, ws->momentum);
-    return frugi_update_momentum(c, ws->momentum, ws->padded, grad, c->config.block);
-}
-
 /* Add the gradient to the residual. */
 static void accumulate_block(const frugi_compress_call *call, frugi_workspace *ws, const tensor_block *b) {
     frug_compressor *c = call->c;
-    uint32_t block = c->config.block;
-    const float *grad = block_gradient(call, ws, b);
-    float *dst =
-        c->units.accumulators ? c->units.accumulators + b->stored * block : frugi_store_floats(&c->residual, b->stored);
+    float *acc = block_accumulators(c, b->stored);
     if (c->units.accumulators)
-        frugi_store_load(&c->residual, b->stored, dst);
-    if (frugi_has_momentum(c))
-        grad = update_momentum(c, ws, b->stored, grad);
-    for (uint32_t i = 0; i < block; i++)
-        ws->acc[i] = c->beta * dst[i] + grad[i];
-    c->units.skipped[b->stored] =
-        !frugi_all_finite(ws->acc, block) || (frugi_has_momentum(c) && !frugi_all_finite(ws->momentum, block));
-    ws->tally.skipped += c->units.skipped[b->stored];
-    if (!c->units.skipped[b->stored])
-        memcpy(dst, ws->acc, block * sizeof *dst);
-    count_energy(call, ws, b, dst);
+        frugi_feedback_load(&c->feedback, b->stored, 1, acc);
+    bool finite = frugi_feedback_accumulate(&c->feedback, b->stored, acc, block_gradient(call, ws, b), ws->acc,
+                                            ws->momentum, ws->padded);
+    c->units.skipped[b->stored] = !finite;
+    ws->tally.skipped += !finite;
+    if (finite)
+        memcpy(acc, ws->acc, c->config.block * sizeof *acc);
+    count_energy(call, ws, b, acc);
 }
 
 void frugi_accumulate_range(const frugi_compress_call *call) {
     frug_compressor *c = call->c;
     c->units.acc_is_grad = false;
-    if (c->config.feedback != FRUGI_FEEDBACK_NONE) {
+    if (frugi_has_residual(&c->feedback)) {
         for_each_block(call, accumulate_block);
         return;
     }
@@ -157,29 +130,35 @@ void frugi_accumulate_range(const frugi_compress_call *call) {
 }
 
 /*
- * Store residual and momentum. The momentum is computed a second time: it could not be stored before it was known which
- * blocks are skipped and which entries are sent.
+ * The momentum is computed a second time: it could not be stored before it was known which blocks are skipped and which
+ * entries are sent.
  */
+static void restore_momentum(const frugi_compress_call *call, frugi_workspace *ws, const tensor_block *b) {
+    frug_compressor *c = call->c;
+    uint8_t *sent = c->units.sent_mask ? c->units.sent_mask + b->stored * c->config.block : NULL;
+    if (c->units.skipped[b->stored])
+        frugi_store_load(&c->feedback.momentum, b->stored, ws->momentum);
+    else
+        frugi_feedback_momentum(&c->feedback, b->stored, 1, block_gradient(call, ws, b), ws->momentum, ws->padded);
+    if (call->feedback.mask_momentum)
+        frugi_feedback_mask_marked(&c->feedback, ws->momentum, sent);
+    if (sent)
+        memset(sent, 0, c->config.block);
+}
+
+/* Store residual and momentum. */
 static void store_block(const frugi_compress_call *call, frugi_workspace *ws, const tensor_block *b) {
     frug_compressor *c = call->c;
-    uint32_t block = c->config.block, random = frugi_random(c->config.seed, call->step, b->stored);
-    if (c->units.accumulators)
-        frugi_store_save(&c->residual, b->stored, c->units.accumulators + b->stored * block, random);
-    if (!frugi_has_momentum(c))
-        return;
-    if (c->units.skipped[b->stored])
-        frugi_store_load(&c->momentum, b->stored, ws->momentum);
-    else
-        update_momentum(c, ws, b->stored, block_gradient(call, ws, b));
-    for (uint32_t i = 0; call->mask_momentum && i < block; i++)
-        ws->momentum[i] = c->units.sent_mask[b->stored * block + i] ? 0.0f : ws->momentum[i];
-    frugi_store_save(&c->momentum, b->stored, ws->momentum, ~random);
-    if (c->units.sent_mask)
-        memset(c->units.sent_mask + b->stored * block, 0, block);
+    bool momentum = frugi_has_momentum(&c->feedback), skip = false;
+    if (momentum)
+        restore_momentum(call, ws, b);
+    frugi_feedback_store(&c->feedback, call->step, b->stored, 1, &skip,
+                         c->units.accumulators ? block_accumulators(c, b->stored) : NULL,
+                         momentum ? ws->momentum : NULL);
 }
 
 void frugi_store_residual(const frugi_compress_call *call) {
     const frug_compressor *c = call->c;
-    if (c->config.feedback != FRUGI_FEEDBACK_NONE && (c->units.accumulators || frugi_has_momentum(c)))
+    if (frugi_has_residual(&c->feedback) && (c->units.accumulators || frugi_has_momentum(&c->feedback)))
         for_each_block(call, store_block);
 }

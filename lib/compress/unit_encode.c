@@ -254,8 +254,8 @@ void frugi_encode_unit_section(const frugi_compress_call *call, const frugi_fram
     section_writer w = {.call = call, .fs = fs, .scales = payload, .values = payload + s->value_at};
     w.how.norm = c->config.qnorm;
     w.how.key = frugi_draw_key(c, call->step, fs->view->number) ^ ((uint64_t)c->source * 0x9e3779b97f4a7c15u);
-    w.gain = compensate ? (float)((double)s->grid.units / (double)s->kept) : call->sent_share;
-    w.retained = call->retained_share;
+    w.gain = compensate ? (float)((double)s->grid.units / (double)s->kept) : call->feedback.sent_share;
+    w.retained = call->feedback.retained_share;
     if (fs->draw_unit != 0)
         frugi_put16(payload, frugi_f32_bf16(fs->draw_unit));
     frugi_unit_index_encode(s, fs->list, payload + s->index_at);

@@ -252,6 +252,7 @@ frug_status frug_cuda_compress(frug_cuda *g, uint64_t step, frug_range range, co
     *len = r.cut.bytes; /* also if the buffer is too short */
     FRUG_FAIL_IF(cap < r.cut.bytes, FRUG_ERR_SHORT_BUFFER, "cuda: the frame has %llu bytes, the buffer only %zu",
                  (unsigned long long)r.cut.bytes, cap);
+    frugi_feedback_step feedback = frugi_step_feedback(&g->config, step, g->plan->total_steps);
     frugi_gpu_compress_args args = {.grad = grad,
                                     .frame = dst,
                                     .residual = g->residual,
@@ -263,14 +264,14 @@ frug_status frug_cuda_compress(frug_cuda *g, uint64_t step, frug_range range, co
                                     .begin = begin,
                                     .step = step,
                                     .seed = g->config.seed,
-                                    .beta = g->config.feedback == FRUGI_FEEDBACK_MERGED ? (float)g->config.beta : 1.0f,
+                                    .beta = frugi_feedback_beta(&g->config),
+                                    .retention = feedback.retained_share,
+                                    .sent_share = feedback.sent_share,
                                     .value = r.dense ? FRUGI_VALUE_F32 : (uint32_t)g->config.value,
                                     .residual_format = (uint32_t)g->config.residual,
                                     .has_residual = frugi_cuda_has_residual(g),
                                     .hist = g->config.select == FRUGI_SELECT_HIST};
     bool units = g->plan->by_units && !r.dense;
-    args.retention = frugi_retained_share(&g->config, step, g->plan->total_steps);
-    args.sent_share = 1.0f - args.beta * args.retention;
     FRUG_TRY(frugi_cuda_clip(g, &args, count, stream));
     for (size_t at = 0; at < r.cut.sections;) {
         at = frugi_cuda_fill_table(g, &r.cut, at, &args.table);
@@ -378,11 +379,11 @@ static frug_status copy_state(const frug_cuda *g, const frug_compressor *c, enum
     size_t bytes = residual_bytes(g), scales = g->plan->blocks * sizeof(uint16_t);
     bool out = way == cudaMemcpyDeviceToHost;
     TRY_CUDA("state", cudaDeviceSynchronize());
-    TRY_CUDA("state",
-             cudaMemcpy(out ? c->residual.data : g->residual, out ? g->residual : c->residual.data, bytes, way));
+    TRY_CUDA("state", cudaMemcpy(out ? c->feedback.residual.data : g->residual,
+                                 out ? g->residual : c->feedback.residual.data, bytes, way));
     if (has_scales(g))
-        TRY_CUDA("state", cudaMemcpy(out ? (void *)c->residual.scale : (void *)g->scale,
-                                     out ? (void *)g->scale : (void *)c->residual.scale, scales, way));
+        TRY_CUDA("state", cudaMemcpy(out ? (void *)c->feedback.residual.scale : (void *)g->scale,
+                                     out ? (void *)g->scale : (void *)c->feedback.residual.scale, scales, way));
     TRY_CUDA("state", cudaDeviceSynchronize()); /* cudaMemcpy to the device may return before the data is there */
     return FRUG_OK;
 }

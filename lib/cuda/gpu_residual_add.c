@@ -1,6 +1,6 @@
 /*
  * gpu_residual_add.c - add values to the residual on the device: what the owner of a shard has summed and did not send.
- * The CPU's counterpart is frugi_residual_add().
+ * The CPU's counterpart is frugi_compressor_residual_add().
  */
 #include "cuda/gpu_compressor.h"
 
@@ -19,7 +19,8 @@ frug_status frug_cuda_residual_add(frug_cuda *g, uint64_t step, frug_range range
                                         .scale = g->scale,
                                         .begin = begin,
                                         .step = step,
-                                        .seed = g->config.seed ^ FRUGI_SECOND_STREAM, /* as in frugi_residual_add() */
+                                        .seed = g->config.seed ^
+                                                FRUGI_SECOND_STREAM, /* as in frugi_compressor_residual_add() */
                                         .residual_format = (uint32_t)g->config.residual};
     for (size_t at = 0; frugi_cuda_has_residual(g) && at < cut.sections;) {
         at = frugi_cuda_fill_table(g, &cut, at, &args.table);

@@ -26,6 +26,8 @@
 #define FRUGI_INT8_LEVELS       126.0f /* one less than a byte can hold: stochastic rounding may exceed it by one */
 #define FRUGI_INT4_LEVELS       6.0f
 
+#define FRUGI_STORE_RUN 16u /* the most blocks of frugi_store_save_run() */
+
 typedef struct frugi_store {
     frugi_residual format;
     uint32_t block;
@@ -54,8 +56,8 @@ void frugi_store_load(const frugi_store *store, uint64_t b, float *dst);
 void frugi_store_save(frugi_store *store, uint64_t b, const float *src, uint32_t random);
 
 /**
- * Store consecutive blocks, from block b on, except those to be skipped; one random number each. All scales are
- * computed first, which hides the latency of each computation.
+ * Store at most FRUGI_STORE_RUN consecutive blocks, from block b on, except those to be skipped; one random number
+ * each. All scales are computed first, which hides the latency of each computation.
  */
 void frugi_store_save_run(frugi_store *store, uint64_t b, uint32_t blocks, const bool *skip, const float *src,
                           const uint32_t *random);

@@ -276,7 +276,7 @@ static frug_status add_to_residual(frug_reducer *r, const frugi_exchange *x, siz
         return FRUG_OK;
     FRUG_TRY(frugi_frames_open_each(frug_compressor_decoder(r->compressor), &frame, &len, 1, &t));
     FRUG_TRY(frugi_frames_sum_each(frug_compressor_decoder(r->compressor), 1, &t));
-    frugi_residual_add(r->compressor, x->step, t.begin, t.count, t.dst);
+    frugi_compressor_residual_add(r->compressor, x->step, (frug_range){t.begin, t.count}, t.dst);
     return FRUG_OK;
 }
 

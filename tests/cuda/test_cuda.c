@@ -50,7 +50,7 @@ static void residual_add_both(cuda_fixture *s, worker *w, uint64_t step, uint64_
         s->grad[i] = none ? 0.0f : sample_value(k == WILD ? HEAVY : k);
     }
     copy_to_device(s->gpu_grad, s->grad, count * sizeof(float));
-    frugi_residual_add(w->cpu, step, begin, count, s->grad);
+    frugi_compressor_residual_add(w->cpu, step, (frug_range){begin, count}, s->grad);
     assert_int_equal(frug_cuda_residual_add(w->gpu, step, (frug_range){begin, count}, s->gpu_grad, NULL), FRUG_OK);
 }
 

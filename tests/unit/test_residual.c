@@ -317,7 +317,7 @@ static void written_residuals_have_their_own_random_numbers(void **state) {
     frug_compressor *a = make_compressor("min_size=1,residual=int8", z, NULL);
     frug_compressor *b = make_compressor("min_size=1,residual=int8", z, NULL);
     OK(frug_compressor_set_residual(a, (frug_range){0, n}, grad));
-    frugi_residual_add(b, UINT64_MAX, 0, n, grad);
+    frugi_compressor_residual_add(b, UINT64_MAX, (frug_range){0, n}, grad);
     OK(frug_compressor_get_residual(a, (frug_range){0, n}, put));
     OK(frug_compressor_get_residual(b, (frug_range){0, n}, added));
     assert_near(z, put, added, 1.01 / 126);

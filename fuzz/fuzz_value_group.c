@@ -81,7 +81,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     decode(&s, data, size, frugi_get16(data + 6) % s.entries);
     int good_levels = s.levels >= 1 && s.levels <= 127;
     if (s.value <= FRUGI_VALUE_ONEBIT && (s.value != FRUGI_VALUE_QSGD || good_levels)) {
-        frugi_value_group_options how = {.norm = data[7] & 1 ? FRUGI_QNORM_MAX : FRUGI_QNORM_L2, .key = data[6]};
+        frugi_value_group_options how = {.kernel = frugi_value_kernel_chosen(),
+                                         .norm = data[7] & 1 ? FRUGI_QNORM_MAX : FRUGI_QNORM_L2,
+                                         .key = data[6]};
         encode(&s, data, size, &how);
     }
     return 0;

@@ -2,8 +2,8 @@
  * bit_pack.h - pack fields of one to eight bits, stored as a byte each, into consecutive bits, and back.
  *
  * Eight fields are one 64-bit word. Three rounds of mask, shift and or combine adjacent ones: fields to pairs,
- * pairs to fours, fours to all eight. That is a dozen operations for eight fields of any width, so no width
- * needs special code. Eight fields of w bits fill w bytes, so every eighth field starts at a byte.
+ * pairs to fours, fours to all eight. That is a dozen operations for eight fields of any width; only bits and
+ * whole bytes have shorter ways. Eight fields of w bits fill w bytes, so every eighth field starts at a byte.
  */
 #ifndef FRUGI_BIT_PACK_H
 #define FRUGI_BIT_PACK_H
@@ -18,6 +18,8 @@ static inline uint64_t frugi_packed_bytes(uint64_t n, uint32_t width) {
 /** Pack eight fields, one byte each, into the low 8 * width bits. */
 static inline uint64_t frugi_pack8(uint64_t x, uint32_t width) {
     const uint64_t ones = 0x00ff00ff00ff00ffu, twos = 0x0000ffff0000ffffu, fours = 0xffffffffu;
+    if (width == 1)
+        return x * 0x0102040810204080u >> 56; /* every product of two bits has a place of its own */
     x = (x & ones) | ((x >> 8 & ones) << width);
     x = (x & twos) | ((x >> 16 & twos) << 2 * width);
     return (x & fours) | (x >> 32) << 4 * width;
@@ -40,6 +42,10 @@ static inline uint64_t frugi_unpack8(uint64_t x, uint32_t width) {
  *   room    bytes that may be written at out, at least frugi_packed_bytes(); stores may write past the fields within it
  */
 static inline void frugi_pack(const uint8_t *field, uint32_t n, uint32_t width, unsigned char *out, uint64_t room) {
+    if (width == 8) {
+        memcpy(out, field, n);
+        return;
+    }
     for (uint32_t i = 0; i < n; i += 8, out += width, room -= width) {
         uint64_t x = frugi_pack8(frugi_get64(field + i), width);
         if (room >= 8) {

@@ -7,11 +7,24 @@
  */
 #include "codec/unit_value.h"
 
-#include "codec/unit_value_code.h"
+#include "codec/unit_value_kernel.h"
 #include "codec/bit_pack.h"
+#include "base/cpu.h"
 
 #define CHUNK      512u
 #define VALUES_MAX (1u << 30) /* per call of block_value.h */
+
+const frugi_value_kernel *frugi_value_kernel_chosen(void) {
+    switch (frugi_isa_chosen()) {
+#if defined(__aarch64__)
+    case FRUGI_ISA_NEON: return &frugi_value_kernel_neon;
+#elif defined(__x86_64__)
+    case FRUGI_ISA_AVX2: return &frugi_value_kernel_avx2;
+    case FRUGI_ISA_AVX512: return &frugi_value_kernel_avx512;
+#endif
+    default: return &frugi_value_kernel_ref;
+    }
+}
 
 static uint64_t min_u64(uint64_t a, uint64_t b) {
     return a < b ? a : b;
@@ -66,7 +79,8 @@ static void encode_range(const frugi_section *s, const frugi_value_group_options
         scale = frugi_value_group_scale_read(s, scales + t->scale);
     else
         scale = frugi_value_group_scale_compute(s, how, t->group, v, t->n, scales + t->scale);
-    frugi_value_group_quantize(&scale, v, t->n, values + t->at + frugi_packed_bytes(t->first, scale.width));
+    how->kernel->quantize(&scale, v, t->n, !how->error_ignored,
+                          values + t->at + frugi_packed_bytes(t->first, scale.width));
 }
 
 /* f32 and bf16 have one value group of any length, which may be split anywhere. */

@@ -30,21 +30,31 @@
 
 #include "codec/section.h"
 
+#include <stdbool.h>
+
 /** Bytes of all scales and of all values of a section by units, before padding. */
 uint64_t frugi_value_group_scale_bytes(const frugi_section *section);
 uint64_t frugi_value_group_bytes(const frugi_section *section);
 
+/** Loops of the encoder for one instruction set: unit_value_kernel.h. All give the same bits. */
+typedef struct frugi_value_kernel frugi_value_kernel;
+
+/** The best variant for this CPU, or the one named by FRUG_ISA. */
+const frugi_value_kernel *frugi_value_kernel_chosen(void);
+
 /** Options of the encoder besides the section. */
 typedef struct frugi_value_group_options {
-    frugi_qnorm norm; /* qsgd */
-    uint64_t key;     /* qsgd: key of the random numbers */
+    const frugi_value_kernel *kernel;
+    frugi_qnorm norm;   /* qsgd */
+    uint64_t key;       /* qsgd: key of the random numbers */
+    bool error_ignored; /* the rounding error is not needed: v may keep any values */
 } frugi_value_group_options;
 
 /**
  * Encode values from .. from + n - 1 of the sequence.
  *
  *   from   a multiple of section->group (of 4096 if that is 0); n too, unless the range ends with the sequence
- *   v      n finite values; receives the rounding error: original - decoded
+ *   v      n finite values; receives the rounding error, original - decoded, unless how->error_ignored
  *   scales, values   the arrays of the section; for value code sign with group 0 the caller has set the scale
  *
  * If group is 0 and the code is not f32, bf16 or sign, all values, fewer than 2^32, must be encoded in one call.

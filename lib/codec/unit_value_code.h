@@ -34,9 +34,6 @@ frugi_value_group_scale frugi_value_group_scale_read(const frugi_section *sectio
 /** Whether a received scale is valid. */
 int frugi_value_group_scale_check(frugi_value code, const unsigned char *in);
 
-/** Encode the n values of a value group into `out`; v receives the rounding error. */
-void frugi_value_group_quantize(const frugi_value_group_scale *scale, float *v, uint64_t n, unsigned char *out);
-
 /** Decode values first .. first + n - 1 of a value group that has `room` bytes. */
 void frugi_value_group_dequantize(const frugi_value_group_scale *scale, const unsigned char *in, uint64_t room,
                                   uint64_t first, uint64_t n, float *v);

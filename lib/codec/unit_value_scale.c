@@ -1,12 +1,7 @@
-/*
- * unit_value_scale.c - scales of value groups: means, largest magnitudes, norms.
- *
- * Sums use eight double accumulators, which hide the latency of FP add and give the same result on every machine. The
- * last step of a value group works on a copy padded with zeros.
- */
-#include "codec/unit_value_code.h"
+/* unit_value_scale.c - scales of value groups: means, largest magnitudes, norms. */
+#include "codec/unit_value_kernel.h"
 
-#include "codec/unit_value_lanes.h"
+#include "base/float_bits.h"
 #include "base/philox.h"
 
 #include <float.h>
@@ -40,75 +35,6 @@ uint32_t frugi_value_code_scale_bytes(frugi_value code) {
     }
 }
 
-/* Maps four values to the terms of a sum; zero must map to zero. */
-typedef four_f32 term_fn(four_f32 x, float least);
-
-static inline four_f32 magnitude(four_f32 x, float least) {
-    (void)least;
-    return (four_f32)((four_u32)x & FRUGI_ABS_MASK);
-}
-
-static inline four_f32 small(four_f32 x, float least) {
-    four_f32 a = magnitude(x, 0);
-    return (four_f32)((four_u32)a & (four_u32)(a < least));
-}
-
-static inline four_f32 large(four_f32 x, float least) {
-    four_f32 a = magnitude(x, 0);
-    return (four_f32)((four_u32)a & (four_u32)(a >= least));
-}
-
-static inline four_f32 negative(four_f32 x, float least) {
-    (void)least;
-    return (four_f32)((four_u32)x & (four_u32)(x < 0.0f));
-}
-
-static inline four_f32 not_negative(four_f32 x, float least) {
-    (void)least;
-    return (four_f32)((four_u32)x & (four_u32)(x >= 0.0f));
-}
-
-static ALWAYS_INLINE void add_four(four_f32 x, int square, two_f64 *sum) {
-    two_f64 a = __builtin_convertvector(__builtin_shufflevector(x, x, 0, 1), two_f64);
-    two_f64 b = __builtin_convertvector(__builtin_shufflevector(x, x, 2, 3), two_f64);
-    sum[0] += square ? a * a : a;
-    sum[1] += square ? b * b : b;
-}
-
-static ALWAYS_INLINE double sum_terms(term_fn term, const float *v, uint64_t n, float least, int square) {
-    two_f64 sum[4] = {{0}};
-    uint64_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        add_four(term(load_four(v + i), least), square, sum);
-        add_four(term(load_four(v + i + 4), least), square, sum + 2);
-    }
-    if (i < n) {
-        float rest[8] = {0};
-        memcpy(rest, v + i, (n - i) * sizeof *v);
-        add_four(term(load_four(rest), least), square, sum);
-        add_four(term(load_four(rest + 4), least), square, sum + 2);
-    }
-    double all = 0;
-    for (int j = 0; j < 4; j++)
-        all = all + sum[j][0] + sum[j][1];
-    return all;
-}
-
-/* Number of values below a limit, or with a magnitude below it. */
-static ALWAYS_INLINE uint64_t count_below(const float *v, uint64_t n, float limit, uint32_t mask) {
-    uint64_t all = 0, i = 0;
-    while (i + 4 <= n) {
-        uint64_t stop = n - i < 1u << 20 ? n : i + (1u << 20); /* before a lane can overflow */
-        four_u32 count = {0};
-        for (; i + 4 <= stop; i += 4)
-            count -= (four_u32)((four_f32)((four_u32)load_four(v + i) & mask) < limit);
-        all += (uint64_t)count[0] + count[1] + count[2] + count[3];
-    }
-    for (; i < n; i++)
-        all += frugi_bits_f32(frugi_f32_bits(v[i]) & mask) < limit;
-    return all;
-}
-
 /* sum / n as a float; 0 if n is 0. */
 static float mean(double sum, uint64_t n) {
     double m = n ? sum / (double)n : 0.0;
@@ -129,25 +55,24 @@ static void compute_int4_scale(const float *v, uint64_t n, unsigned char *out) {
     frugi_put16(out, h > INT4_SCALE_MAX ? INT4_SCALE_MAX : h);
 }
 
-static float compute_two_bit_scale(const float *v, uint64_t n, unsigned char *out) {
-    float least = mean(sum_terms(magnitude, v, n, 0, 0), n);
-    uint64_t below = count_below(v, n, least, FRUGI_ABS_MASK);
-    uint16_t lo = frugi_f32_bf16(mean(sum_terms(small, v, n, least, 0), below));
-    uint16_t hi = frugi_f32_bf16(mean(sum_terms(large, v, n, least, 0), n - below));
+static float compute_two_bit_scale(const frugi_value_kernel *kernel, const float *v, uint64_t n, unsigned char *out) {
+    float least = mean(kernel->sum_magnitudes(v, n), n);
+    frugi_split_sum sum = kernel->split_by_size(v, n, least);
+    uint16_t lo = frugi_f32_bf16(mean(sum.yes, sum.count)), hi = frugi_f32_bf16(mean(sum.no, n - sum.count));
     frugi_put16(out, lo);
-    frugi_put16(out + 2, below == n ? lo : hi);
+    frugi_put16(out + 2, sum.count == n ? lo : hi);
     return least;
 }
 
-static void compute_onebit_scale(const float *v, uint64_t n, unsigned char *out) {
-    uint64_t below = count_below(v, n, 0.0f, ~0u);
-    frugi_put32(out, frugi_f32_bits(mean(sum_terms(not_negative, v, n, 0, 0), n - below)));
-    frugi_put32(out + 4, frugi_f32_bits(mean(sum_terms(negative, v, n, 0, 0), below)));
+static void compute_onebit_scale(const frugi_value_kernel *kernel, const float *v, uint64_t n, unsigned char *out) {
+    frugi_split_sum sum = kernel->split_by_sign(v, n);
+    frugi_put32(out, frugi_f32_bits(mean(sum.no, n - sum.count)));
+    frugi_put32(out + 4, frugi_f32_bits(mean(sum.yes, sum.count)));
 }
 
 /* The L2 norm, rounded up so that no magnitude is above it; at most the largest float. */
-static float l2_norm(const float *v, uint64_t n) {
-    double norm = sqrt(sum_terms(magnitude, v, n, 0, 1));
+static float l2_norm(const frugi_value_kernel *kernel, const float *v, uint64_t n) {
+    double norm = sqrt(kernel->sum_squares(v, n));
     if (norm >= (double)FLT_MAX)
         return FLT_MAX;
     float f = (float)norm;
@@ -190,15 +115,16 @@ frugi_value_group_scale frugi_value_group_scale_read(const frugi_section *sectio
 frugi_value_group_scale frugi_value_group_scale_compute(const frugi_section *section,
                                                         const frugi_value_group_options *how, uint64_t group,
                                                         const float *v, uint64_t n, unsigned char *out) {
+    const frugi_value_kernel *kernel = how->kernel;
     float least = 0;
     switch (section->value) {
     case FRUGI_VALUE_INT4: compute_int4_scale(v, n, out); break;
-    case FRUGI_VALUE_SIGN: frugi_put16(out, frugi_f32_bf16(mean(sum_terms(magnitude, v, n, 0, 0), n))); break;
-    case FRUGI_VALUE_TWO_BIT: least = compute_two_bit_scale(v, n, out); break;
+    case FRUGI_VALUE_SIGN: frugi_put16(out, frugi_f32_bf16(mean(kernel->sum_magnitudes(v, n), n))); break;
+    case FRUGI_VALUE_TWO_BIT: least = compute_two_bit_scale(kernel, v, n, out); break;
     case FRUGI_VALUE_QSGD:
-        frugi_put32(out, how->norm == FRUGI_QNORM_MAX ? largest(v, n) : frugi_f32_bits(l2_norm(v, n)));
+        frugi_put32(out, how->norm == FRUGI_QNORM_MAX ? largest(v, n) : frugi_f32_bits(l2_norm(kernel, v, n)));
         break;
-    case FRUGI_VALUE_ONEBIT: compute_onebit_scale(v, n, out); break;
+    case FRUGI_VALUE_ONEBIT: compute_onebit_scale(kernel, v, n, out); break;
     default: break;
     }
     frugi_value_group_scale s = frugi_value_group_scale_read(section, out);

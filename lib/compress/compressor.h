@@ -5,6 +5,7 @@
 #include "base/float_bits.h"
 #include "codec/frame.h"
 #include "codec/unit_index.h"
+#include "codec/unit_value.h"
 #include "compress/compressor_access.h"
 #include "compress/decoder.h"
 #include "layout/partition.h"
@@ -103,6 +104,7 @@ typedef struct frugi_unit_state {
     frugi_unit_selection *selection; /* of each compressed tensor at this step: unit_select.c */
     frugi_float_array *span;         /* one per group */
     frugi_topk *topk;
+    const frugi_value_kernel *value_kernel;
     float *accumulators; /* in blocks like the stores; NULL where the residual store serves */
     bool acc_is_grad;    /* the accumulators of this step are the gradient itself */
     float *score;        /* one per competing unit, unless units are elements */

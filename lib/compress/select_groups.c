@@ -259,6 +259,7 @@ static frug_status make_arrays(frug_compressor *c) {
             c->units.list_capacity += view->grid.units;
     }
     c->units.topk = frugi_topk_create(c->threads);
+    c->units.value_kernel = frugi_value_kernel_chosen();
     c->units.list = frugi_malloc((c->config.rule == FRUGI_RULE_PROBABILISTIC ? 2 : 1) * (c->units.list_capacity + 1) *
                                  sizeof *c->units.list);
     c->units.list_values = frugi_malloc((c->units.list_capacity + 1) * sizeof *c->units.list_values);

@@ -171,12 +171,15 @@ typedef struct section_writer {
     unsigned char *scales, *values;
 } section_writer;
 
-/* Encode n values from number `from` on; v becomes the residual of these values. */
-static void encode_values(const section_writer *w, uint64_t from, uint64_t n, float *v, float *copy) {
+/* Encode n values from number `from` on; v becomes the residual of these values, if it is needed. */
+static void encode_values(const section_writer *w, uint64_t from, uint64_t n, bool residual_needed, float *v,
+                          float *copy) {
     const frugi_frame_section *fs = w->fs;
     float unit = fs->draw_unit;
+    frugi_value_group_options how = w->how;
+    how.error_ignored = !residual_needed;
     if (unit == 0 && w->gain == 1.0f && w->retained == 0) {
-        frugi_value_group_encode(&fs->section, &w->how, from, n, v, w->scales, w->values);
+        frugi_value_group_encode(&fs->section, &how, from, n, v, w->scales, w->values);
         return;
     }
     memcpy(copy, v, n * sizeof *v);
@@ -184,7 +187,7 @@ static void encode_values(const section_writer *w, uint64_t from, uint64_t n, fl
         v[i] = unit == 0 ? frugi_clamp_finite(w->gain * v[i]) : frugi_f32_bits(v[i]) >> 31 ? -unit : unit;
     for (uint64_t i = 0; i < n; i++)
         copy[i] = w->retained > 0 ? w->retained * copy[i] : copy[i] - v[i];
-    frugi_value_group_encode(&fs->section, &w->how, from, n, v, w->scales, w->values);
+    frugi_value_group_encode(&fs->section, &how, from, n, v, w->scales, w->values);
     for (uint64_t i = 0; i < n; i++)
         v[i] += copy[i];
 }
@@ -210,7 +213,7 @@ static void encode_chunk(const section_writer *w, frugi_workspace *ws, value_pos
     else
         for_each_run(fs, at, n, read_run, &s);
     double before = weight > 0 ? frugi_energy(s.values, n) : 0;
-    encode_values(w, from, n, s.values, ws->padded);
+    encode_values(w, from, n, s.residual || weight > 0, s.values, ws->padded);
     if (weight > 0)
         ws->tally.energy_left -= weight * (before - frugi_energy(s.values, n));
     if (s.residual && elements)
@@ -252,6 +255,7 @@ void frugi_encode_unit_section(const frugi_compress_call *call, const frugi_fram
     unsigned char *payload = call->frame + fs->payload_at;
     bool compensate = c->config.rule == FRUGI_RULE_RANDOM && c->config.feedback == FRUGI_FEEDBACK_NONE;
     section_writer w = {.call = call, .fs = fs, .scales = payload, .values = payload + s->value_at};
+    w.how.kernel = c->units.value_kernel;
     w.how.norm = c->config.qnorm;
     w.how.key = frugi_draw_key(c, call->step, fs->view->number) ^ ((uint64_t)c->source * 0x9e3779b97f4a7c15u);
     w.gain = compensate ? (float)((double)s->grid.units / (double)s->kept) : call->feedback.sent_share;

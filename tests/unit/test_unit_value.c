@@ -1,8 +1,10 @@
 /* test_unit_value.c - value codes of sections by units: sizes, round trips, what is left over, chance. */
 #include "unit/value_samples.h"
 
+#include "base/cpu.h"
 #include "base/crc32c.h"
 #include "base/philox.h"
+#include "codec/unit_value_kernel.h"
 
 #include <float.h>
 #include <math.h>
@@ -127,6 +129,50 @@ static void any_range_decodes_as_in_the_whole(void **state) {
     (void)state;
     float *v = bell_array(MOST, 4);
     for_all_sections(check_ranges, v);
+    test_free(v);
+}
+
+/* Encode with one kernel and compare everything with the reference. */
+static void check_kernel(const frugi_value_kernel *kernel, frugi_section section, const float *v) {
+    sample *want = make_sample(section, v), *got = make_sample(section, v);
+    want->how.kernel = &frugi_value_kernel_ref;
+    got->how.kernel = kernel;
+    for (int ignored = 0; ignored < 2; ignored++) {
+        set_sign_scale(want, 0.75f);
+        set_sign_scale(got, 0.75f);
+        memcpy(want->rest, v, section.entries * sizeof *v);
+        memcpy(got->rest, v, section.entries * sizeof *v);
+        got->how.error_ignored = ignored;
+        frugi_value_group_encode(&section, &want->how, 0, section.entries, want->rest, want->scales, want->values);
+        frugi_value_group_encode(&section, &got->how, 0, section.entries, got->rest, got->scales, got->values);
+        assert_same_bits(got->scales, want->scales, want->scale_bytes);
+        assert_same_bits(got->values, want->values, want->value_bytes);
+        if (!ignored)
+            assert_same_bits(got->rest, want->rest, section.entries * sizeof(float));
+    }
+    free_sample(want);
+    free_sample(got);
+}
+
+static void check_kernels(frugi_section section, const float *v) {
+    const frugi_value_kernel *kernel[FRUGI_ISA_COUNT] = {&frugi_value_kernel_ref};
+#if defined(__aarch64__)
+    kernel[FRUGI_ISA_NEON] = &frugi_value_kernel_neon;
+#elif defined(__x86_64__)
+    kernel[FRUGI_ISA_AVX2] = &frugi_value_kernel_avx2;
+    kernel[FRUGI_ISA_AVX512] = &frugi_value_kernel_avx512;
+#endif
+    for (int isa = 0; isa < FRUGI_ISA_COUNT; isa++)
+        if (kernel[isa] && frugi_isa_runs((frugi_isa)isa))
+            check_kernel(kernel[isa], section, v);
+}
+
+static void variants_give_the_same_bits(void **state) {
+    (void)state;
+    float *v = bell_array(MOST, 6);
+    for (uint32_t i = 0; i < MOST; i += 7)
+        v[i] = i % 2 ? 0.0f : -0.0f;
+    for_all_sections(check_kernels, v);
     test_free(v);
 }
 
@@ -391,6 +437,7 @@ int main(void) {
         cmocka_unit_test(values_round_trip_and_nothing_is_lost),
         cmocka_unit_test(nothing_is_lost_at_any_scale),
         cmocka_unit_test(any_range_decodes_as_in_the_whole),
+        cmocka_unit_test(variants_give_the_same_bits),
         cmocka_unit_test(ranges_encode_as_the_whole),
         cmocka_unit_test(bytes_are_the_same_on_all_machines),
         cmocka_unit_test(known_values_give_known_bytes),

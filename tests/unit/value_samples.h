@@ -38,7 +38,9 @@ static inline sample *make_sample(frugi_section section, const float *v) {
     sample *s = test_calloc(1, sizeof *s);
     size_t bytes = section.entries * sizeof(float);
     s->section = section;
-    s->how = (frugi_value_group_options){.norm = section.entries % 2 ? FRUGI_QNORM_MAX : FRUGI_QNORM_L2, .key = 77};
+    s->how = (frugi_value_group_options){.kernel = frugi_value_kernel_chosen(),
+                                         .norm = section.entries % 2 ? FRUGI_QNORM_MAX : FRUGI_QNORM_L2,
+                                         .key = 77};
     s->scale_bytes = frugi_value_group_scale_bytes(&section);
     s->value_bytes = frugi_value_group_bytes(&section);
     s->scales = malloc(s->scale_bytes ? s->scale_bytes : 1);

@@ -25,7 +25,7 @@ file(GLOB cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/lib/cuda/*.c ${PR
 add_library(frugrad_cuda SHARED ${cuda_sources})
 target_include_directories(frugrad_cuda PRIVATE ${PROJECT_SOURCE_DIR}/lib)
 target_include_directories(frugrad_cuda SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
-target_link_libraries(frugrad_cuda PUBLIC frugrad PRIVATE CUDA::cudart_static)
+target_link_libraries(frugrad_cuda PUBLIC frugrad PRIVATE frugrad_stateless CUDA::cudart_static)
 set_target_properties(frugrad_cuda PROPERTIES VERSION ${PROJECT_VERSION}
                       SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR} LINK_DEPENDS ${export_map})
 target_link_options(frugrad_cuda PRIVATE LINKER:--version-script=${export_map})

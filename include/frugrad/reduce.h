@@ -65,9 +65,6 @@ FRUG_CHECK frug_status frug_comm_create(const frug_transport *transport, void *c
                                         frug_comm **comm);
 FRUG_API void frug_comm_destroy(frug_comm *comm);
 
-/** For transports: set frug_last_error(), log it, and return status. The text is copied. */
-FRUG_API frug_status frug_transport_fail(frug_status status, const char *why);
-
 FRUG_API int frug_comm_rank(const frug_comm *comm);
 FRUG_API int frug_comm_size(const frug_comm *comm);
 FRUG_API const char *frug_comm_transport(const frug_comm *comm);

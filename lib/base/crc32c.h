@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 /** Continue checksum crc (0 at the start) with len more bytes. */
-FRUGI_EXPORT uint32_t frugi_crc32c(uint32_t crc, const void *data, size_t len);
+uint32_t frugi_crc32c(uint32_t crc, const void *data, size_t len);
 
 /** The checksum of A followed by B, from the checksums of A and B and the length of B. */
 uint32_t frugi_crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t len_b);
@@ -22,6 +22,6 @@ uint32_t frugi_crc32c_x86(uint32_t state, const unsigned char *p, size_t len);
 uint32_t frugi_crc32c_multiply(uint32_t a, uint32_t b);
 
 /** The register after len more zero bytes. */
-FRUGI_EXPORT uint32_t frugi_crc32c_shift(uint32_t state, uint64_t len);
+uint32_t frugi_crc32c_shift(uint32_t state, uint64_t len);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #define FRUGI_STRINGIFY_(x) #x
 #define FRUGI_STRINGIFY(x)  FRUGI_STRINGIFY_(x)
@@ -43,11 +44,11 @@ void frug_set_log(frug_log_fn *fn, void *ctx) {
     log_ctx = ctx;
 }
 
-frug_status frugi_fail(frug_status status, const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    vsnprintf(last_error, sizeof last_error, format, args);
-    va_end(args);
+frug_status frug_set_last_error(frug_status status, const char *text) {
+    const char *why = text ? text : frug_status_text(status);
+    size_t len = strnlen(why, sizeof last_error - 1);
+    memmove(last_error, why, len); /* text may be frug_last_error() */
+    last_error[len] = '\0';
     if (log_fn)
         log_fn(log_ctx, FRUG_LOG_ERROR, last_error);
     return status;

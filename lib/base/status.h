@@ -10,11 +10,8 @@
 #define FRUGI_PRINTF(fmt, args)
 #endif
 
-/** Exported for the companion libraries that are built together with this one; not for programs. */
-#define FRUGI_EXPORT FRUG_API
-
 /** Record the text for frug_last_error(), log it, and return status. */
-FRUGI_EXPORT frug_status frugi_fail(frug_status status, const char *format, ...) FRUGI_PRINTF(2, 3);
+frug_status frugi_fail(frug_status status, const char *format, ...) FRUGI_PRINTF(2, 3);
 
 /** Pass a message to the log callback, if one is set. */
 void frugi_log(frug_log_level level, const char *format, ...) FRUGI_PRINTF(2, 3);

@@ -21,7 +21,7 @@ typedef struct frugi_frame {
 } frugi_frame;
 
 /** Write the header with a zero checksum; frugi_frame_seal() completes it. */
-FRUGI_EXPORT void frugi_frame_write(const frugi_frame *frame, unsigned char *dst);
+void frugi_frame_write(const frugi_frame *frame, unsigned char *dst);
 
 /** Compute the checksum of the whole frame and store it in the header. threads > 1 compute it in parallel. */
 void frugi_frame_seal(unsigned char *frame, uint64_t bytes, int threads);

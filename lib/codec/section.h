@@ -69,7 +69,7 @@ frugi_block_offsets frugi_section_block_offsets(const frugi_section *section, ui
 uint32_t frugi_section_header(const unsigned char *start);
 
 /** Write the header of a section: section->header bytes. */
-FRUGI_EXPORT void frugi_section_write(const frugi_section *section, unsigned char *header);
+void frugi_section_write(const frugi_section *section, unsigned char *header);
 
 /** Read a header and compute the derived fields. Returns 0 if it is invalid. */
 int frugi_section_read(const unsigned char *header, frugi_section *section);

@@ -45,10 +45,6 @@ void frug_comm_destroy(frug_comm *comm) {
     frugi_free(comm);
 }
 
-frug_status frug_transport_fail(frug_status status, const char *why) {
-    return frugi_fail(status, "%s", why ? why : frug_status_text(status));
-}
-
 int frug_comm_rank(const frug_comm *comm) {
     return comm ? comm->rank : -1;
 }
@@ -154,7 +150,7 @@ frug_status frugi_comm_wait_some(frug_comm *comm, frug_message *messages, size_t
     return status;
 }
 
-/* By a transport that blocks. It has set the error text: frug_transport_fail(). */
+/* By a transport that blocks. It has set the error text: frug_set_last_error(). */
 static frug_status exchange_blocking(frug_comm *comm, frug_message *messages, size_t n) {
     FRUG_TRY(n ? comm->transport.exchange(comm->ctx, messages, n) : FRUG_OK);
     for (size_t i = 0; i < n; i++)

@@ -185,9 +185,9 @@ static frug_status check_communicator(MPI_Comm mpi, frug_comm **comm) {
     MPI_Initialized(&initialized);
     MPI_Finalized(&finalized);
     if (!comm || !initialized || finalized || mpi == MPI_COMM_NULL)
-        return frug_transport_fail(FRUG_ERR_ARG, "mpi: result is NULL, no communicator, or MPI is not initialized");
+        return frug_set_last_error(FRUG_ERR_ARG, "mpi: result is NULL, no communicator, or MPI is not initialized");
     if (MPI_Comm_test_inter(mpi, &inter) != MPI_SUCCESS || inter)
-        return frug_transport_fail(FRUG_ERR_ARG, "mpi: an inter-communicator is not supported");
+        return frug_set_last_error(FRUG_ERR_ARG, "mpi: an inter-communicator is not supported");
     return FRUG_OK;
 }
 
@@ -198,10 +198,10 @@ frug_status frug_comm_mpi(MPI_Comm mpi, frug_comm **comm) {
         return status;
     group *g = calloc(1, sizeof *g);
     if (!g)
-        return frug_transport_fail(FRUG_ERR_MEMORY, "mpi: out of memory");
+        return frug_set_last_error(FRUG_ERR_MEMORY, "mpi: out of memory");
     if (MPI_Comm_dup(mpi, &g->mpi) != MPI_SUCCESS) {
         free(g);
-        return frug_transport_fail(FRUG_ERR_COMM, "mpi: MPI_Comm_dup failed");
+        return frug_set_last_error(FRUG_ERR_COMM, "mpi: MPI_Comm_dup failed");
     }
     g->sleep_ns = SLEEP_MIN;
     MPI_Comm_set_errhandler(g->mpi, MPI_ERRORS_RETURN);

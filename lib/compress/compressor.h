@@ -209,8 +209,7 @@ typedef struct frugi_compress_call {
 frug_status frugi_call_init(frugi_compress_call *call);
 
 /** What a config does at a step with entries that are sent. */
-FRUGI_EXPORT frugi_feedback_step frugi_step_feedback(const struct frug_config *config, uint64_t step,
-                                                     uint64_t total_steps);
+frugi_feedback_step frugi_step_feedback(const struct frug_config *config, uint64_t step, uint64_t total_steps);
 
 /**
  * The gradient of a batch or block, scaled by grad_scale and padded with zeros from `count` to `room` elements. Returns
@@ -254,8 +253,8 @@ frug_status frugi_make_sections(const frug_compressor *c, uint64_t begin, uint64
  *
  *   all   set to whether the step sends everything
  */
-FRUGI_EXPORT frug_status frugi_make_step_sections(frug_compressor *c, uint64_t step, uint64_t begin, uint64_t count,
-                                                  bool *all, frugi_frame_size *size);
+frug_status frugi_make_step_sections(frug_compressor *c, uint64_t step, uint64_t begin, uint64_t count, bool *all,
+                                     frugi_frame_size *size);
 
 /* ---- units and selection groups: select_groups.c ------------------------------------- */
 
@@ -263,7 +262,7 @@ frug_status frugi_select_groups_create(frug_compressor *c);
 void frugi_select_groups_destroy(frug_compressor *c);
 
 /** Select all units of all compressed tensors, for frugi_make_step_sections(). Used by the GPU compressor. */
-FRUGI_EXPORT void frugi_select_all_units(frug_compressor *c);
+void frugi_select_all_units(frug_compressor *c);
 
 /** Density of a selection group: the mean over its tensors. */
 double frugi_select_group_density(const frug_compressor *c, const frugi_select_group *group, const double *density);

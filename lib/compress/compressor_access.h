@@ -40,13 +40,13 @@ frug_status frugi_frame_sizes(frug_compressor *c, uint64_t step, const uint64_t 
  * feedback=none have no residual. A block to which only zeros are added keeps its bits, and so does one whose sum would
  * not be finite.
  */
-FRUGI_EXPORT void frugi_compressor_residual_add(frug_compressor *c, uint64_t step, frug_range range, const float *x);
+void frugi_compressor_residual_add(frug_compressor *c, uint64_t step, frug_range range, const float *x);
 
 /* ---- norm and schedule ---------------------------------------------------------- */
 
 /** Measure the norm of a range that is compressed part by part; it holds for all calls until frugi_norm_clear(). */
-FRUGI_EXPORT void frugi_norm_measure(frug_compressor *c, uint64_t begin, uint64_t count, const float *grad);
-FRUGI_EXPORT void frugi_norm_clear(frug_compressor *c);
+void frugi_norm_measure(frug_compressor *c, uint64_t begin, uint64_t count, const float *grad);
+void frugi_norm_clear(frug_compressor *c);
 
 /**
  * Copy the state of the density controller and the norm of the gradient to a compressor of the same layout, so that its

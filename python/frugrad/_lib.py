@@ -205,7 +205,7 @@ _FUNCTIONS = {
     "frug_optimizer_restore": ([_OBJECT, _ADDRESS, c_size_t], "status"),
     "frug_comm_create": ([POINTER(Transport), c_void_p, c_int, c_int, _OUT], "status"),
     "frug_comm_destroy": ([_OBJECT], None),
-    "frug_transport_fail": ([c_int, c_char_p], c_int),
+    "frug_set_last_error": ([c_int, c_char_p], c_int),
     "frug_reducer_create": ([_OBJECT, _OBJECT, POINTER(Options), _OBJECT, _OUT], "status"),
     "frug_reducer_destroy": ([_OBJECT], None),
     "frug_reducer_sum": ([_OBJECT, c_uint64, Range, _ADDRESS, c_double], "status"),

@@ -16,10 +16,13 @@ for file in bin/frugrad include/frugrad.h share/man/man1/frugrad.1; do
     [ -s "$prefix/$file" ] || fail "$file is missing"
 done
 "$prefix/bin/frugrad" --version | grep '^frugrad [0-9]' >/dev/null || fail "the installed program does not run"
-shared='frug_|frugi_(make_step_sections|retained_share|fail|frame_write|section_write|crc32c|crc32c_shift|residual_add|norm_measure|norm_clear)$'
-# The latter are for libfrugrad_cuda and its test alone.
-for library in "$libdir"/libfrugrad*.so; do
-    if nm -D --defined-only "$library" | awk '{print $3}' | grep -v -E "^($shared)"; then
+
+private_exports() { nm -D --defined-only "$1" | awk '{print $3}' | grep -v '^frug_'; }
+echo 'int frugi_private; int frug_public;' | "$CC" -xc -shared -fPIC - -o "$work/leaky.so"
+[ "$(private_exports "$work/leaky.so")" = frugi_private ] || fail "the check of exported names finds none"
+shopt -s nullglob
+for library in "$libdir"/libfrugrad*.so "$FRUGRAD_BUILD"/tests/cuda/emulator/libfrugrad*.so; do
+    if private_exports "$library"; then
         fail "$library exports the names above, which are not public"
     fi
 done

@@ -33,7 +33,7 @@ static frug_status exchange_nothing(void *ctx, frug_message *messages, size_t n)
     (void)ctx;
     (void)messages;
     (void)n;
-    return frug_transport_fail(FRUG_ERR_COMM, "cable pulled");
+    return frug_set_last_error(FRUG_ERR_COMM, "cable pulled");
 }
 
 static frug_status post_over_threads(void *ctx, frug_message *message) {

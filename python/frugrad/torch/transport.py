@@ -88,7 +88,7 @@ class _Channel:
         self._posted.clear()
         self.error = self.error or error
         text = f"comm: {type(error).__name__}: {error}".split("\n")[0]
-        return lib.frug_transport_fail(_lib.ERR_COMM, text.encode(errors="replace"))
+        return lib.frug_set_last_error(_lib.ERR_COMM, text.encode(errors="replace"))
 
 
 class Comm(Owned):

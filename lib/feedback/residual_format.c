@@ -14,15 +14,16 @@
 
 #include <stdbool.h>
 
-#define WEYL_FOUR (4u * FRUGI_WEYL)
-
 /* The byte that represents zeros: int4 has an offset of 8. */
 static int zero_byte(frugi_residual format) {
     return format == FRUGI_RESIDUAL_INT4 ? 0x88 : 0;
 }
 
 frug_status frugi_store_create(frugi_residual format, uint32_t block, uint64_t blocks, frugi_store *store) {
-    frugi_store made = {.format = format, .block = block, .blocks = blocks};
+    frugi_store made = {.format = format,
+                        .block = block,
+                        .blocks = blocks,
+                        .kernel = frugi_residual_kernel_for(frugi_isa_chosen())};
     bool scaled = format == FRUGI_RESIDUAL_INT8 || format == FRUGI_RESIDUAL_INT4;
     size_t bytes = (size_t)blocks * frugi_store_stride(&made);
     made.data = frugi_alloc(bytes);
@@ -62,119 +63,17 @@ float *frugi_store_floats(const frugi_store *store, uint64_t b) {
     return (float *)(void *)(store->data + b * frugi_store_stride(store));
 }
 
-/* Vectors of 16 bytes; auto-vectorization of the loops below is several times slower. */
-typedef float four_f32 __attribute__((vector_size(16)));
-typedef uint32_t four_u32 __attribute__((vector_size(16)));
-typedef uint16_t eight_u16 __attribute__((vector_size(16)));
-typedef unsigned char sixteen_u8 __attribute__((vector_size(16)));
-
-static inline four_u32 load_four(const float *x) {
-    four_u32 v;
-    memcpy(&v, x, sizeof v);
-    return v;
-}
-
-/* Narrow 8 numbers to 16 bits, and 16 numbers to 8 bits. */
-static inline eight_u16 lower_halves(four_u32 a, four_u32 b) {
-    return __builtin_shufflevector((eight_u16)a, (eight_u16)b, 0, 2, 4, 6, 8, 10, 12, 14);
-}
-
-static inline sixteen_u8 lower_bytes(eight_u16 a, eight_u16 b) {
-    return __builtin_shufflevector((sixteen_u8)a, (sixteen_u8)b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28,
-                                   30);
-}
-
-/* The random numbers of elements 0 .. 3; add WEYL_FOUR for those of the next four. */
-static inline four_u32 first_random(uint32_t random) {
-    four_u32 d = {random, random + FRUGI_WEYL, random + 2 * FRUGI_WEYL, random + 3 * FRUGI_WEYL};
-    return d;
-}
-
-/*
- * x / scale as integers, with stochastic rounding. inverse is 32768 / scale, so that x * inverse is the quotient with
- * 15 fractional bits; adding 1.5 * 2^23 leaves it, rounded to an integer, in the low bits of the sum. The random
- * number is added to the fractional bits, which are then shifted out. The low byte of the result is 128 too large,
- * because of the number added.
- */
-static inline four_u32 round_stochastic(const float *x, float inverse, four_u32 *random) {
-    four_u32 sum = (four_u32)((four_f32)load_four(x) * inverse + FRUGI_ROUND_SHIFT) + (*random >> 17);
-    *random += WEYL_FOUR;
-    return sum >> 15;
-}
-
-static inline eight_u16 round_eight(const float *x, float inverse, four_u32 *random) {
-    four_u32 a = round_stochastic(x, inverse, random), b = round_stochastic(x + 4, inverse, random);
-    return lower_halves(a, b);
-}
-
-static void load_bf16(const unsigned char *data, uint32_t n, float *dst) {
-    for (uint32_t i = 0; i < n; i += 16) {
-        uint16_t h[16];
-        memcpy(h, data + 2 * i, sizeof h);
-        for (uint32_t j = 0; j < 16; j++)
-            dst[i + j] = frugi_bf16_f32(h[j]);
-    }
-}
-
-static inline four_u32 round_to_upper_half(const float *x, four_u32 *random) {
-    four_u32 u = load_four(x), r = u + (*random >> 16);
-    four_u32 overflow = (four_u32)((r & FRUGI_ABS_MASK) >= FRUGI_INF_BITS); /* truncate these instead */
-    *random += WEYL_FOUR;
-    return ((r & ~overflow) | (u & overflow)) >> 16;
-}
-
-static void save_bf16(unsigned char *data, uint32_t n, const float *src, uint32_t random) {
-    four_u32 d = first_random(random);
-    for (uint32_t i = 0; i < n; i += 8) {
-        four_u32 a = round_to_upper_half(src + i, &d), b = round_to_upper_half(src + i + 4, &d);
-        eight_u16 h = lower_halves(a, b);
-        memcpy(data + 2 * i, &h, sizeof h);
-    }
-}
-
-static void load_int8(const signed char *data, uint32_t n, float scale, float *dst) {
-    for (uint32_t i = 0; i < n; i++)
-        dst[i] = (float)data[i] * scale;
-}
-
-static void save_int8(signed char *data, uint32_t n, const float *src, float inverse, uint32_t random) {
-    four_u32 d = first_random(random);
-    for (uint32_t i = 0; i < n; i += 16) {
-        eight_u16 a = round_eight(src + i, inverse, &d), b = round_eight(src + i + 8, inverse, &d);
-        sixteen_u8 q = lower_bytes(a, b) - 128;
-        memcpy(data + i, &q, sizeof q);
-    }
-}
-
-static void load_int4(const unsigned char *data, uint32_t n, float scale, float *dst) {
-    for (uint32_t i = 0; i < n / 2; i++) {
-        dst[2 * i] = (float)((int)(data[i] & 15u) - 8) * scale;
-        dst[2 * i + 1] = (float)((int)(data[i] >> 4) - 8) * scale;
-    }
-}
-
-static void save_int4(unsigned char *data, uint32_t n, const float *src, float inverse, uint32_t random) {
-    four_u32 d = first_random(random);
-    for (uint32_t i = 0; i < n; i += 16) {
-        eight_u16 a = round_eight(src + i, inverse, &d), b = round_eight(src + i + 8, inverse, &d);
-        sixteen_u8 q = lower_bytes(a, b) - 120; /* offset of 8 */
-        /* Pack two adjacent bytes into the two halves of one byte. */
-        eight_u16 pair = (eight_u16)q;
-        eight_u16 both = (pair & 15u) | (pair >> 4);
-        sixteen_u8 packed = lower_bytes(both, both);
-        memcpy(data + i / 2, &packed, 8);
-    }
-}
-
 void frugi_store_load(const frugi_store *store, uint64_t b, float *dst) {
     const unsigned char *data = store->data + b * frugi_store_stride(store);
     switch (store->format) {
     case FRUGI_RESIDUAL_F32: memcpy(dst, data, store->block * sizeof *dst); break;
-    case FRUGI_RESIDUAL_BF16: load_bf16(data, store->block, dst); break;
+    case FRUGI_RESIDUAL_BF16: store->kernel->load_bf16(data, store->block, dst); break;
     case FRUGI_RESIDUAL_INT8:
-        load_int8((const signed char *)data, store->block, frugi_bf16_f32(store->scale[b]), dst);
+        store->kernel->load_int8(data, store->block, frugi_bf16_f32(store->scale[b]), dst);
         break;
-    case FRUGI_RESIDUAL_INT4: load_int4(data, store->block, frugi_bf16_f32(store->scale[b]), dst); break;
+    case FRUGI_RESIDUAL_INT4:
+        store->kernel->load_int4(data, store->block, frugi_bf16_f32(store->scale[b]), dst);
+        break;
     }
     if (store->scale &&
         store->scale[b] >= FRUGI_STORE_CLAMP_SCALE) /* stochastic rounding may have exceeded the largest float */
@@ -182,20 +81,10 @@ void frugi_store_load(const frugi_store *store, uint64_t b, float *dst) {
             dst[i] = frugi_clamp_finite(dst[i]);
 }
 
-/* The largest magnitude of a block; compilers unroll the loop over 64 elements. */
-static uint32_t largest_magnitude(const float *src, uint32_t n) {
-    uint32_t most = 0;
-    for (uint32_t i = 0; i < n; i += 64) {
-        uint32_t here = frugi_largest_magnitude(src + i, 64);
-        most = here > most ? here : most;
-    }
-    return most;
-}
-
 /* The scale of a block; 0 if the block is stored as zeros. */
 static uint16_t compute_scale(const frugi_store *store, const float *src) {
     float levels = store->format == FRUGI_RESIDUAL_INT8 ? FRUGI_INT8_LEVELS : FRUGI_INT4_LEVELS;
-    uint16_t scale = frugi_f32_bf16_up(frugi_bits_f32(largest_magnitude(src, store->block)) / levels);
+    uint16_t scale = frugi_f32_bf16_up(frugi_bits_f32(store->kernel->largest(src, store->block)) / levels);
     return scale < FRUGI_STORE_MIN_SCALE ? 0 : scale;
 }
 
@@ -208,9 +97,9 @@ static void save_scaled(frugi_store *store, uint64_t b, const float *src, uint32
     }
     float inverse = 32768.0f / frugi_bf16_f32(store->scale[b]);
     if (store->format == FRUGI_RESIDUAL_INT8)
-        save_int8((signed char *)data, store->block, src, inverse, random);
+        store->kernel->save_int8(data, store->block, src, inverse, random);
     else
-        save_int4(data, store->block, src, inverse, random);
+        store->kernel->save_int4(data, store->block, src, inverse, random);
 }
 
 void frugi_store_save(frugi_store *store, uint64_t b, const float *src, uint32_t random) {
@@ -231,7 +120,7 @@ void frugi_store_save_run(frugi_store *store, uint64_t b, uint32_t blocks, const
         if (store->scale)
             save_scaled(store, b + i, src + i * block, random[i]);
         else if (store->format == FRUGI_RESIDUAL_BF16)
-            save_bf16(data + i * stride, store->block, src + i * block, random[i]);
+            store->kernel->save_bf16(data + i * stride, store->block, src + i * block, random[i]);
         else
             memcpy(data + i * stride, src + i * block, stride);
     }

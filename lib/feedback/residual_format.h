@@ -15,6 +15,7 @@
 #define FRUGI_RESIDUAL_FORMAT_H
 
 #include "config/config.h"
+#include "feedback/residual_kernel.h"
 
 #include <stdbool.h>
 
@@ -34,6 +35,7 @@ typedef struct frugi_store {
     uint64_t blocks;
     unsigned char *data; /* 64-byte aligned; block b starts at b * frugi_store_stride() */
     uint16_t *scale;     /* bf16, one per block; NULL for f32 and bf16 */
+    const frugi_residual_kernel *kernel;
 } frugi_store;
 
 /** Create a store of zeros. */

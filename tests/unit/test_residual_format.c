@@ -4,6 +4,7 @@
 #include "base/philox.h"
 #include "feedback/residual_format.h"
 
+#include <float.h>
 #include <math.h>
 
 #define B 256u
@@ -161,6 +162,58 @@ static void exported_bytes_can_be_imported(void **state) {
     }
 }
 
+/* Numbers of one kind; `kind` counts from 0. Returns false if there is no such kind. */
+static bool draw_block(int kind, float *x, uint32_t n, uint64_t *random) {
+    for (uint32_t i = 0; i < n; i++) {
+        float u = next_bell(random);
+        switch (kind) {
+        case 0: x[i] = u; break;
+        case 1: x[i] = i % 9 ? 0.0f : u; break;                                  /* sparse */
+        case 2: x[i] = i % 2 ? -0.0f : 0.0f; break;                              /* zeros of both signs */
+        case 3: x[i] = i % 3 ? 0.25f : -0.25f; break;                            /* ties */
+        case 4: x[i] = ldexpf(u, -130); break;                                   /* denormal, stored as 0 */
+        case 5: x[i] = ldexpf(u, -100); break;                                   /* the smallest scales */
+        case 6: x[i] = i % 5 ? 3.4e38f * next_float(random) : -FLT_MAX; break;   /* may round to infinity */
+        case 7: x[i] = ldexpf(u, (int)(next_random(random) % 250) - 125); break; /* all exponents */
+        default: return false;
+        }
+    }
+    return true;
+}
+
+/* A store of one block, and the same with the reference kernel. */
+static void compare_variant(const frugi_residual_kernel *kernel, frugi_residual format, uint32_t block) {
+    static float x[4096], y[4096], z[4096];
+    frugi_store fast, ref;
+    uint64_t random = 21;
+    OK(frugi_store_create(format, block, 1, &fast));
+    OK(frugi_store_create(format, block, 1, &ref));
+    fast.kernel = kernel;
+    ref.kernel = &frugi_residual_kernel_ref;
+    for (int kind = 0; draw_block(kind, x, block, &random); kind++)
+        for (int round = 0; round < 5; round++) {
+            uint32_t number = (uint32_t)next_random(&random);
+            frugi_store_save(&fast, 0, x, number);
+            frugi_store_save(&ref, 0, x, number);
+            assert_memory_equal(fast.data, ref.data, frugi_store_stride(&ref));
+            if (ref.scale)
+                assert_int_equal(fast.scale[0], ref.scale[0]);
+            frugi_store_load(&fast, 0, y);
+            frugi_store_load(&ref, 0, z);
+            assert_memory_equal(y, z, block * sizeof *y);
+        }
+    frugi_store_destroy(&fast);
+    frugi_store_destroy(&ref);
+}
+
+static void variants_agree(void **state) {
+    (void)state;
+    for (frugi_isa isa = FRUGI_ISA_REF; isa < FRUGI_ISA_COUNT; isa++)
+        for (size_t f = 0; f < 4 && frugi_isa_runs(isa); f++)
+            for (uint32_t block = 64; block <= 4096; block *= 4)
+                compare_variant(frugi_residual_kernel_for(isa), formats[f], block);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_new_store_is_zero),
@@ -169,6 +222,7 @@ int main(void) {
         cmocka_unit_test(rounding_is_unbiased),
         cmocka_unit_test(saving_a_run_equals_saving_its_blocks_except_skipped_ones),
         cmocka_unit_test(exported_bytes_can_be_imported),
+        cmocka_unit_test(variants_agree),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

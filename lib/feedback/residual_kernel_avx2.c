@@ -1,0 +1,132 @@
+/* residual_kernel_avx2.c - the loops of the residual formats with AVX2. residual_kernel_ref.c explains them. */
+#include "feedback/residual_kernel.h"
+
+#include "base/float_bits.h"
+#include "feedback/residual_format.h"
+
+#include <immintrin.h>
+
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE __m128i load_16(const void *p) {
+    return _mm_loadu_si128((const __m128i *)p);
+}
+
+INLINE __m256i load_32(const void *p) {
+    return _mm256_loadu_si256((const __m256i *)p);
+}
+
+INLINE void store_32(void *p, __m256i x) {
+    _mm256_storeu_si256((__m256i *)p, x);
+}
+
+static uint32_t largest_magnitude(const float *src, uint32_t n) {
+    const __m256i magnitude = _mm256_set1_epi32((int)FRUGI_ABS_MASK);
+    __m256i most[4] = {_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256()};
+    for (uint32_t i = 0; i < n; i += 32)
+        for (uint32_t j = 0; j < 4; j++)
+            most[j] = _mm256_max_epi32(most[j], _mm256_and_si256(load_32(src + i + 8 * j), magnitude));
+    __m256i all = _mm256_max_epi32(_mm256_max_epi32(most[0], most[1]), _mm256_max_epi32(most[2], most[3]));
+    __m128i four = _mm_max_epi32(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));
+    four = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+    return (uint32_t)_mm_cvtsi128_si32(_mm_max_epi32(four, _mm_shuffle_epi32(four, 0xb1)));
+}
+
+/* ---- load ---- */
+
+static void load_bf16(const unsigned char *data, uint32_t n, float *dst) {
+    for (uint32_t i = 0; i < n; i += 8)
+        store_32(dst + i, _mm256_slli_epi32(_mm256_cvtepu16_epi32(load_16(data + 2 * i)), 16));
+}
+
+/* Eight of the low bytes of q. */
+INLINE void store_scaled(__m128i q, __m256 scale, float *dst) {
+    _mm256_storeu_ps(dst, _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(q)), scale));
+}
+
+static void load_int8(const unsigned char *data, uint32_t n, float scale, float *dst) {
+    for (uint32_t i = 0; i < n; i += 8)
+        store_scaled(_mm_loadl_epi64((const __m128i *)(const void *)(data + i)), _mm256_set1_ps(scale), dst + i);
+}
+
+static void load_int4(const unsigned char *data, uint32_t n, float scale, float *dst) {
+    const __m128i low = _mm_set1_epi8(15), offset = _mm_set1_epi8(8);
+    for (uint32_t i = 0; i < n; i += 16) {
+        __m128i both = _mm_loadl_epi64((const __m128i *)(const void *)(data + i / 2));
+        __m128i even = _mm_and_si128(both, low), odd = _mm_and_si128(_mm_srli_epi16(both, 4), low);
+        __m128i q = _mm_sub_epi8(_mm_unpacklo_epi8(even, odd), offset);
+        store_scaled(q, _mm256_set1_ps(scale), dst + i);
+        store_scaled(_mm_unpackhi_epi64(q, q), _mm256_set1_ps(scale), dst + i + 8);
+    }
+}
+
+/* ---- save ---- */
+
+/* The random numbers of elements 0 .. 7. */
+INLINE __m256i first_random(uint32_t random) {
+    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    return _mm256_add_epi32(_mm256_set1_epi32((int)random),
+                            _mm256_mullo_epi32(lane, _mm256_set1_epi32((int)FRUGI_WEYL)));
+}
+
+/* The random numbers of the next eight elements. */
+INLINE __m256i next_random(__m256i random) {
+    return _mm256_add_epi32(random, _mm256_set1_epi32((int)(8 * FRUGI_WEYL)));
+}
+
+INLINE __m256i round_stochastic(const float *x, __m256 inverse, __m256i random) {
+    __m256 sum = _mm256_add_ps(_mm256_mul_ps(_mm256_loadu_ps(x), inverse), _mm256_set1_ps(FRUGI_ROUND_SHIFT));
+    return _mm256_srli_epi32(_mm256_add_epi32(_mm256_castps_si256(sum), _mm256_srli_epi32(random, 17)), 15);
+}
+
+/* The low bytes of 32 rounded elements, in index order. A rounded element has at most 16 bits. */
+INLINE __m256i round_32(const float *x, __m256 inverse, __m256i *random) {
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7), byte = _mm256_set1_epi16(0xff);
+    __m256i r0 = *random, r1 = next_random(r0), r2 = next_random(r1), r3 = next_random(r2);
+    __m256i a = round_stochastic(x, inverse, r0), b = round_stochastic(x + 8, inverse, r1);
+    __m256i c = round_stochastic(x + 16, inverse, r2), d = round_stochastic(x + 24, inverse, r3);
+    __m256i ab = _mm256_and_si256(_mm256_packus_epi32(a, b), byte),
+            cd = _mm256_and_si256(_mm256_packus_epi32(c, d), byte);
+    *random = next_random(r3);
+    return _mm256_permutevar8x32_epi32(_mm256_packus_epi16(ab, cd), order);
+}
+
+static void save_int8(unsigned char *data, uint32_t n, const float *src, float inverse, uint32_t random) {
+    __m256i r = first_random(random);
+    for (uint32_t i = 0; i < n; i += 32) {
+        __m256i q = round_32(src + i, _mm256_set1_ps(inverse), &r);
+        store_32(data + i, _mm256_sub_epi8(q, _mm256_set1_epi8(-128)));
+    }
+}
+
+static void save_int4(unsigned char *data, uint32_t n, const float *src, float inverse, uint32_t random) {
+    __m256i r = first_random(random);
+    for (uint32_t i = 0; i < n; i += 32) {
+        __m256i q = round_32(src + i, _mm256_set1_ps(inverse), &r);
+        q = _mm256_sub_epi8(q, _mm256_set1_epi8(120)); /* offset of 8 */
+        __m256i both = _mm256_or_si256(_mm256_and_si256(q, _mm256_set1_epi16(15)), _mm256_srli_epi16(q, 4));
+        both = _mm256_and_si256(both, _mm256_set1_epi16(0xff));
+        both = _mm256_permute4x64_epi64(_mm256_packus_epi16(both, both), 0x08);
+        _mm_storeu_si128((__m128i *)(void *)(data + i / 2), _mm256_castsi256_si128(both));
+    }
+}
+
+INLINE __m256i round_to_upper_half(const float *x, __m256i random) {
+    __m256i u = load_32(x), r = _mm256_add_epi32(u, _mm256_srli_epi32(random, 16));
+    __m256i magnitude = _mm256_and_si256(r, _mm256_set1_epi32((int)FRUGI_ABS_MASK));
+    __m256i overflow = _mm256_cmpgt_epi32(magnitude, _mm256_set1_epi32((int)(FRUGI_INF_BITS - 1)));
+    return _mm256_srli_epi32(_mm256_blendv_epi8(r, u, overflow), 16); /* truncate these instead */
+}
+
+static void save_bf16(unsigned char *data, uint32_t n, const float *src, uint32_t random) {
+    __m256i r0 = first_random(random);
+    for (uint32_t i = 0; i < n; i += 16) {
+        __m256i r1 = next_random(r0);
+        __m256i a = round_to_upper_half(src + i, r0), b = round_to_upper_half(src + i + 8, r1);
+        store_32(data + 2 * i, _mm256_permute4x64_epi64(_mm256_packus_epi32(a, b), 0xd8));
+        r0 = next_random(r1);
+    }
+}
+
+const frugi_residual_kernel frugi_residual_kernel_avx2 = {largest_magnitude, load_bf16, load_int8, load_int4,
+                                                          save_bf16,         save_int8, save_int4};

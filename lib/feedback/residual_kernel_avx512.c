@@ -1,0 +1,123 @@
+/* residual_kernel_avx512.c - the loops of the residual formats with AVX-512. residual_kernel_ref.c explains them. */
+#include "feedback/residual_kernel.h"
+
+#include "base/float_bits.h"
+#include "feedback/residual_format.h"
+
+#include <immintrin.h>
+
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE __m128i load_16(const void *p) {
+    return _mm_loadu_si128((const __m128i *)p);
+}
+
+static uint32_t largest_magnitude(const float *src, uint32_t n) {
+    const __m512i magnitude = _mm512_set1_epi32((int)FRUGI_ABS_MASK);
+    __m512i most[4] = {_mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512()};
+    for (uint32_t i = 0; i < n; i += 64)
+        for (uint32_t j = 0; j < 4; j++)
+            most[j] = _mm512_max_epi32(most[j], _mm512_and_si512(_mm512_loadu_si512(src + i + 16 * j), magnitude));
+    __m512i all = _mm512_max_epi32(_mm512_max_epi32(most[0], most[1]), _mm512_max_epi32(most[2], most[3]));
+    return (uint32_t)_mm512_reduce_max_epi32(all);
+}
+
+/* ---- load ---- */
+
+static void load_bf16(const unsigned char *data, uint32_t n, float *dst) {
+    for (uint32_t i = 0; i < n; i += 16) {
+        __m256i half = _mm256_loadu_si256((const __m256i *)(const void *)(data + 2 * i));
+        _mm512_storeu_si512(dst + i, _mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+    }
+}
+
+INLINE void store_scaled(__m128i q, __m512 scale, float *dst) {
+    _mm512_storeu_ps(dst, _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(q)), scale));
+}
+
+static void load_int8(const unsigned char *data, uint32_t n, float scale, float *dst) {
+    for (uint32_t i = 0; i < n; i += 16)
+        store_scaled(load_16(data + i), _mm512_set1_ps(scale), dst + i);
+}
+
+static void load_int4(const unsigned char *data, uint32_t n, float scale, float *dst) {
+    const __m128i low = _mm_set1_epi8(15), offset = _mm_set1_epi8(8);
+    for (uint32_t i = 0; i < n; i += 32) {
+        __m128i both = load_16(data + i / 2);
+        __m128i even = _mm_sub_epi8(_mm_and_si128(both, low), offset);
+        __m128i odd = _mm_sub_epi8(_mm_and_si128(_mm_srli_epi16(both, 4), low), offset);
+        store_scaled(_mm_unpacklo_epi8(even, odd), _mm512_set1_ps(scale), dst + i);
+        store_scaled(_mm_unpackhi_epi8(even, odd), _mm512_set1_ps(scale), dst + i + 16);
+    }
+}
+
+/* ---- save ---- */
+
+/* The random numbers of elements 0 .. 15. */
+INLINE __m512i first_random(uint32_t random) {
+    const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    return _mm512_add_epi32(_mm512_set1_epi32((int)random),
+                            _mm512_mullo_epi32(lane, _mm512_set1_epi32((int)FRUGI_WEYL)));
+}
+
+/* The random numbers of the next 16 elements. */
+INLINE __m512i next_random(__m512i random) {
+    return _mm512_add_epi32(random, _mm512_set1_epi32((int)(16 * FRUGI_WEYL)));
+}
+
+INLINE __m512i round_stochastic(const float *x, __m512 inverse, __m512i random) {
+    __m512 sum = _mm512_add_ps(_mm512_mul_ps(_mm512_loadu_ps(x), inverse), _mm512_set1_ps(FRUGI_ROUND_SHIFT));
+    return _mm512_srli_epi32(_mm512_add_epi32(_mm512_castps_si512(sum), _mm512_srli_epi32(random, 17)), 15);
+}
+
+/* The low bytes of 64 rounded elements, in index order. A rounded element has at most 16 bits. */
+INLINE __m512i round_64(const float *x, __m512 inverse, __m512i *random) {
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    const __m512i byte = _mm512_set1_epi16(0xff);
+    __m512i r0 = *random, r1 = next_random(r0), r2 = next_random(r1), r3 = next_random(r2);
+    __m512i a = round_stochastic(x, inverse, r0), b = round_stochastic(x + 16, inverse, r1);
+    __m512i c = round_stochastic(x + 32, inverse, r2), d = round_stochastic(x + 48, inverse, r3);
+    __m512i ab = _mm512_and_si512(_mm512_packus_epi32(a, b), byte),
+            cd = _mm512_and_si512(_mm512_packus_epi32(c, d), byte);
+    *random = next_random(r3);
+    return _mm512_permutexvar_epi32(order, _mm512_packus_epi16(ab, cd));
+}
+
+static void save_int8(unsigned char *data, uint32_t n, const float *src, float inverse, uint32_t random) {
+    __m512i r = first_random(random);
+    for (uint32_t i = 0; i < n; i += 64) {
+        __m512i q = round_64(src + i, _mm512_set1_ps(inverse), &r);
+        _mm512_storeu_si512(data + i, _mm512_sub_epi8(q, _mm512_set1_epi8(-128)));
+    }
+}
+
+static void save_int4(unsigned char *data, uint32_t n, const float *src, float inverse, uint32_t random) {
+    __m512i r = first_random(random);
+    for (uint32_t i = 0; i < n; i += 64) {
+        __m512i q = round_64(src + i, _mm512_set1_ps(inverse), &r);
+        q = _mm512_sub_epi8(q, _mm512_set1_epi8(120)); /* offset of 8 */
+        __m512i both = _mm512_or_si512(_mm512_and_si512(q, _mm512_set1_epi16(15)), _mm512_srli_epi16(q, 4));
+        _mm256_storeu_si256((__m256i *)(void *)(data + i / 2), _mm512_cvtepi16_epi8(both));
+    }
+}
+
+INLINE __m512i round_to_upper_half(const float *x, __m512i random) {
+    __m512i u = _mm512_loadu_si512(x), r = _mm512_add_epi32(u, _mm512_srli_epi32(random, 16));
+    __m512i magnitude = _mm512_and_si512(r, _mm512_set1_epi32((int)FRUGI_ABS_MASK));
+    __mmask16 overflow = _mm512_cmpge_epu32_mask(magnitude, _mm512_set1_epi32((int)FRUGI_INF_BITS));
+    return _mm512_srli_epi32(_mm512_mask_mov_epi32(r, overflow, u), 16); /* truncate these instead */
+}
+
+static void save_bf16(unsigned char *data, uint32_t n, const float *src, uint32_t random) {
+    const __m512i order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
+    __m512i r0 = first_random(random);
+    for (uint32_t i = 0; i < n; i += 32) {
+        __m512i r1 = next_random(r0);
+        __m512i a = round_to_upper_half(src + i, r0), b = round_to_upper_half(src + i + 16, r1);
+        _mm512_storeu_si512(data + 2 * i, _mm512_permutexvar_epi64(order, _mm512_packus_epi32(a, b)));
+        r0 = next_random(r1);
+    }
+}
+
+const frugi_residual_kernel frugi_residual_kernel_avx512 = {largest_magnitude, load_bf16, load_int8, load_int4,
+                                                            save_bf16,         save_int8, save_int4};

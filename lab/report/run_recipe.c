@@ -7,6 +7,8 @@
  */
 #include "lab/report/run_recipe.h"
 
+#include "base/hash.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,8 +29,9 @@ static bool is_ignored_option(const char *word, size_t len) {
 
 static uint64_t hash_word(uint64_t hash, const char *word, size_t len) {
     for (size_t i = 0; i < len; i++)
-        hash = word[i] == '\'' ? hash : (hash ^ (unsigned char)word[i]) * 0x100000001b3u;
-    return (hash ^ ' ') * 0x100000001b3u;
+        if (word[i] != '\'')
+            hash = frugi_hash_word(hash, (unsigned char)word[i]);
+    return frugi_hash_word(hash, ' ');
 }
 
 /* Length up to the next unquoted space. */
@@ -44,7 +47,7 @@ static size_t word_length(const char *word) {
 }
 
 uint64_t fgl_recipe_of(const char *command) {
-    uint64_t hash = 0xcbf29ce484222325u;
+    uint64_t hash = FRUGI_HASH_INIT;
     bool skip = false;
     if (command == NULL)
         return 0;

@@ -5,11 +5,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define FRUGI_HASH_INIT 0xcbf29ce484222325u
+#define FRUGI_HASH_INIT  0xcbf29ce484222325u
+#define FRUGI_HASH_PRIME 0x100000001b3u
 
 /** One FNV-1a step with a whole word instead of a byte. */
 static inline uint64_t frugi_hash_word(uint64_t hash, uint64_t word) {
-    return (hash ^ word) * 0x100000001b3u;
+    return (hash ^ word) * FRUGI_HASH_PRIME;
 }
 
 static inline uint64_t frugi_hash_bytes(uint64_t hash, const void *data, size_t bytes) {

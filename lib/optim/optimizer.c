@@ -2,6 +2,7 @@
 #include "optim/optimizer.h"
 
 #include "base/alloc.h"
+#include "base/hash.h"
 #include "base/status.h"
 #include "compress/compressor_access.h"
 #include "optim/target.h"
@@ -67,7 +68,7 @@ static frug_status make_tensors(frug_optimizer *o, const frug_compressor *c) {
         p->rule = choose_rule(&o->options, p->dense, sends_differences(c), t);
         p->at = o->used[p->rule];
         o->used[p->rule] += state_units(p);
-        o->shape_hash = o->shape_hash * 0x100000001b3u + (uint64_t)p->rule + 1;
+        o->shape_hash = o->shape_hash * FRUGI_HASH_PRIME + (uint64_t)p->rule + 1;
         if (p->rule == FRUGI_UPDATE_TARGET)
             FRUG_TRY(frugi_target_add(o, t, (uint32_t)i));
     }

@@ -3,6 +3,7 @@
  * in an evaluation and in restoring a checkpoint. Each ends with an error message and a status, or with the result of
  * a run in which nothing failed; nothing leaks, and no partial checkpoint is left.
  */
+#include "base/hash.h"
 #include "faults/alloc_faults.h"
 #include "io/error.h"
 #include "trainer/checkpoint_helpers.h"
@@ -41,23 +42,15 @@ static fgt_job tiny_job(void) {
                      .eval = true};
 }
 
-#define FNV_START 0xcbf29ce484222325u
-
-static uint64_t fnv1a(uint64_t hash, const void *data, size_t bytes) {
-    for (size_t i = 0; i < bytes; i++)
-        hash = (hash ^ ((const unsigned char *)data)[i]) * 0x100000001b3u;
-    return hash;
-}
-
 /* 0 if the file is not there. */
 static uint64_t file_hash(const char *path) {
     FILE *f = fopen(path, "rb");
     unsigned char bytes[4096];
-    uint64_t hash = FNV_START;
+    uint64_t hash = FRUGI_HASH_INIT;
     if (!f)
         return 0;
     for (size_t got; (got = fread(bytes, 1, sizeof bytes, f)) > 0;)
-        hash = fnv1a(hash, bytes, got);
+        hash = frugi_hash_bytes(hash, bytes, got);
     fclose(f);
     return hash;
 }
@@ -138,13 +131,13 @@ static int restore_state(frug_comm *comm, sample_state *s, uint64_t *result) {
         status = fgt_checkpoint_restore(checkpoint, &s->state, &redistributed);
     fgt_checkpoint_close(checkpoint);
     fault_disarm_process();
-    *result = fnv1a(FNV_START, &step, sizeof step);
+    *result = frugi_hash_bytes(FRUGI_HASH_INIT, &step, sizeof step);
     if (status == FGIO_EXIT_OK) {
         static float residual[1 << 14];
         size_t bytes = (size_t)s->state.graph->elements * sizeof(float);
         assert_true(bytes <= sizeof residual);
         assert_true(residual_of(s, residual));
-        *result = fnv1a(fnv1a(*result, s->state.graph->weights, bytes), residual, bytes);
+        *result = frugi_hash_bytes(frugi_hash_bytes(*result, s->state.graph->weights, bytes), residual, bytes);
     }
     return status;
 }

@@ -1,4 +1,5 @@
 /* test_compressor.c - what a compressor promises, checked from outside. */
+#include "base/hash.h"
 #include "support/assertions.h"
 
 #include <math.h>
@@ -153,7 +154,7 @@ static uint64_t fingerprint(const char *config, uint64_t n, int threads, int ste
     options.total_steps = (uint64_t)steps;
     frug_compressor *c = make_compressor(config, layout, &options);
     float *sent = test_calloc(n, sizeof(float));
-    uint64_t hash = 1469598103934665603u;
+    uint64_t hash = FRUGI_HASH_INIT;
     for (uint64_t step = 0; step < (uint64_t)steps; step++) {
         float *grad = bell_array(n, step + 1);
         memset(sent, 0, n * sizeof *sent);
@@ -166,8 +167,7 @@ static uint64_t fingerprint(const char *config, uint64_t n, int threads, int ste
             OK(frug_decode_add(frug_compressor_decoder(c), (frug_range){at, count}, frames, &len, 1, 1.0f, sent + at));
             test_free(frame);
         }
-        for (size_t i = 0; i < n * sizeof *sent; i++)
-            hash = (hash ^ ((unsigned char *)sent)[i]) * 1099511628211u;
+        hash = frugi_hash_bytes(hash, sent, n * sizeof *sent);
         test_free(grad);
     }
     test_free(sent);

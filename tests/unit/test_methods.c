@@ -3,6 +3,7 @@
  * lost, nothing depends on threads, variants or restarts, no frame is longer than its bound, and what cannot be is
  * refused.
  */
+#include "base/hash.h"
 #include "support/test_layouts.h"
 
 #include <math.h>
@@ -398,7 +399,7 @@ static uint64_t digest(const char *config, const frug_layout *z, int threads, ui
     options.total_steps = 6;
     frug_compressor *c = make_compressor(config, z, &options);
     const size_t n = frug_layout_elements(z);
-    uint64_t hash = 0xcbf29ce484222325u;
+    uint64_t hash = FRUGI_HASH_INIT;
     for (uint64_t step = 0; step < 6; step++) {
         if (step == restart) {
             size_t size = frug_compressor_state_size(c), len;
@@ -412,8 +413,7 @@ static uint64_t digest(const char *config, const frug_layout *z, int threads, ui
         float *grad = make_test_gradient(z, step + 1);
         size_t len;
         unsigned char *frame = compress_range(c, step, 0, n, grad, &len);
-        for (size_t i = 0; i < len; i++)
-            hash = (hash ^ frame[i]) * 0x100000001b3u;
+        hash = frugi_hash_bytes(hash, frame, len);
         test_free(frame);
         test_free(grad);
     }

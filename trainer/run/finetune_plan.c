@@ -8,6 +8,7 @@
  */
 #include "trainer/run/finetune_plan.h"
 
+#include "base/hash.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "io/error.h"
 
@@ -308,21 +309,20 @@ uint64_t fgt_finetune_measured(const fgt_graph *graph, uint64_t each) {
     return sum;
 }
 
-static uint64_t add_text(uint64_t h, const char *text) {
-    for (; text && *text; text++)
-        h = (h ^ (unsigned char)*text) * 0x100000001b3u;
-    return (h ^ 0x100u) * 0x100000001b3u;
+/* The text may be NULL. It ends with a word that no character equals. */
+static uint64_t hash_text(uint64_t hash, const char *text) {
+    return frugi_hash_word(frugi_hash_text(hash, text ? text : ""), 0x100);
 }
 
 uint64_t fgt_finetune_hash(const fgt_finetune_options *options) {
-    uint64_t h = 0xcbf29ce484222325u, scale;
+    uint64_t hash = FRUGI_HASH_INIT, scale;
     const char *const texts[] = {options->kind, options->targets, options->head, options->options};
     memcpy(&scale, &options->scale, sizeof scale);
     const uint64_t counts[] = {options->states, options->kappa,   options->chunks,
                                options->rank,   options->refresh, scale};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-        h = add_text(h, texts[i]);
+        hash = hash_text(hash, texts[i]);
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
-        h = (h ^ counts[i]) * 0x100000001b3u;
-    return h;
+        hash = frugi_hash_word(hash, counts[i]);
+    return hash;
 }

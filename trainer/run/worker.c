@@ -4,6 +4,7 @@
 
 #include "trainer/checkpoint/checkpoint.h"
 #include "base/crc32c.h"
+#include "base/hash.h"
 #include "trainer/run/defaults.h"
 #include "io/error.h"
 #include "trainer/run/worker_group.h"
@@ -25,13 +26,6 @@ int fgt_worker_collective(fgt_worker *w, int (*part)(fgt_worker *w)) {
     return fgt_group_agree(w->comm, part(w));
 }
 
-static uint64_t hash_text(const char *text) {
-    uint64_t h = 0xcbf29ce484222325u;
-    for (; *text; text++)
-        h = (h ^ (unsigned char)*text) * 0x100000001b3u;
-    return h;
-}
-
 /** A setting that must be the same on all workers, and its command-line option. */
 typedef struct setting {
     const char *option;
@@ -49,11 +43,11 @@ static void list_settings(const fgt_worker *w, setting *a) {
     memcpy(&clip_bits, &job->clip, sizeof clip_bits);
     clip_bits = job->clip_auto ? UINT64_MAX : clip_bits;
     const setting all[SETTINGS] = {
-        {"--model", hash_text(run->model.text)},
-        {"--data", hash_text(info->name) ^ info->count[FGT_TRAIN]},
-        {"--method", hash_text(job->method)},
-        {"--optimizer", hash_text(run->optimizer)},
-        {"--schedule", hash_text(job->schedule)},
+        {"--model", frugi_hash_text(FRUGI_HASH_INIT, run->model.text)},
+        {"--data", frugi_hash_text(FRUGI_HASH_INIT, info->name) ^ info->count[FGT_TRAIN]},
+        {"--method", frugi_hash_text(FRUGI_HASH_INIT, job->method)},
+        {"--optimizer", frugi_hash_text(FRUGI_HASH_INIT, run->optimizer)},
+        {"--schedule", frugi_hash_text(FRUGI_HASH_INIT, job->schedule)},
         {"--rate", rate_bits},
         {"--clip", clip_bits},
         {"--batch", run->batch},

@@ -177,6 +177,7 @@ typedef struct quota {
     uint64_t kappa, first; /* segment=block */
     uint32_t per_segment;  /* segment=N:M: N; else 0 */
     const uint16_t *count; /* rule=hybrid: of each segment; else NULL */
+    uint32_t near;         /* rule=hybrid: the threshold of most segments */
 } quota;
 
 static uint32_t segment_length(const quota *q, uint64_t s) {
@@ -234,6 +235,24 @@ static uint32_t *select_segment(const frug_compressor *c, frugi_workspace *ws, c
     return out;
 }
 
+/* rule=hybrid: select from one block, by the common threshold if possible, and copy the values. */
+static uint32_t *select_near(const frug_compressor *c, frugi_workspace *ws, const float *x, const quota *q, uint64_t s,
+                             uint32_t *out) {
+    uint32_t k = segment_quota(q, s), length = segment_length(q, s), base = (uint32_t)(s * q->length);
+    uint32_t mask = c->config.select == FRUGI_SELECT_EXACT ? UINT32_MAX : 0xffff0000u;
+    float *values = c->units.list_values + (out - c->units.list);
+    if (length <= FRUGI_TOPK_SHORT &&
+        frugi_topk_emit_near(c->units.topk, x + base, length, k, q->near, mask, base, out, values))
+        return out + k;
+    if (length == q->length)
+        select_batch(c, ws, x, q, s, 1, out);
+    else
+        select_segment(c, ws, x, q, s, out);
+    for (uint32_t e = 0; e < k; e++)
+        values[e] = x[out[e]];
+    return out + k;
+}
+
 static void select_in_segments(const selection *sel, size_t i, const quota *q) {
     const frug_compressor *c = sel->call->c;
     const float *x = c->units.span[i].x;
@@ -246,7 +265,9 @@ static void select_in_segments(const selection *sel, size_t i, const quota *q) {
         while (s < end) {
             uint64_t whole = q->units / q->length, left = (end < whole ? end : whole) - (s < whole ? s : whole);
             uint32_t n = left < c->max_batch_blocks ? (uint32_t)left : c->max_batch_blocks;
-            if (n && q->per_segment && q->length <= FRUGI_N_OF_M_MAX) {
+            if (q->count) {
+                out = select_near(c, &c->workspace[t], x, q, s++, out);
+            } else if (n && q->per_segment && q->length <= FRUGI_N_OF_M_MAX) {
                 out = frugi_select_n_of_m(x, s, s + left, q->length, q->per_segment, c->config.select, out);
                 s += left;
             } else if (n && q->length == c->config.block) {
@@ -258,6 +279,8 @@ static void select_in_segments(const selection *sel, size_t i, const quota *q) {
         }
     }
     set_selected(sel, i, quota_before(q, q->segments));
+    if (q->count)
+        group_selection(c, &c->units.select_group[i], 0)->values = c->units.list_values + (list - c->units.list);
 }
 
 static void select_topk_in_segments(const selection *sel) {
@@ -379,8 +402,8 @@ static void select_hybrid(const selection *sel) {
     }
     frugi_cutoff cut = find_cutoff(sel, k);
     for (size_t i = sel->first; i < sel->end; i++) {
-        frugi_hybrid_count_claims(&c->units.span[i], c->config.block, &cut, c->units.hybrid_count + first + blocks,
-                                  sel->call->threads);
+        frugi_hybrid_count_claims(c->units.topk, &c->units.span[i], c->config.block, &cut,
+                                  c->units.hybrid_count + first + blocks, sel->call->threads);
         blocks += c->units.hybrid_blocks[i];
     }
     if (c->config.frequency)
@@ -396,6 +419,7 @@ static void select_hybrid(const selection *sel) {
         quota q = {
             .units = c->units.select_group[i].units, .segments = c->units.hybrid_blocks[i], .length = c->config.block};
         q.count = c->units.hybrid_count + first;
+        q.near = cut.key;
         select_in_segments(sel, i, &q);
         first += c->units.hybrid_blocks[i];
     }

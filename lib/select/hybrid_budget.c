@@ -1,50 +1,36 @@
 /*
  * hybrid_budget.c - divide one budget among blocks.
  *
- * The claim of a block is counted in vectors with one compare per element; ties go to the first blocks, so the range
- * of a thread whose ties are not all selected is counted again. Fitting the budget clips the claims and then adds or
- * subtracts 1 per block and round until the sum is right. Full rounds are not executed: bisection finds their number,
- * because L rounds move the sum of min(room, L). Cost: one pass over the elements; at most 16 passes over the counts.
+ * The claim of a block is counted with one compare per element, two where some ties are not selected; ties go to the
+ * first blocks, so the range of a thread whose ties are not all selected is counted again. Fitting the budget clips the
+ * claims and then adds or subtracts 1 per block and round until the sum is right. Full rounds are not executed:
+ * bisection finds their number, because L rounds move the sum of min(room, L). Cost: one pass over the elements; at
+ * most 16 passes over the counts.
  */
 #include "select/hybrid_budget.h"
 
-#include "base/float_bits.h"
+#include "select/tensor_topk_scratch.h"
 
 #include <math.h>
 
 #define SHARES    64u /* maximum number of threads */
-#define WIDTH     4u
 #define OFTEN_MAX 15u
 #define PERIOD    256u /* steps between halvings */
 
-typedef uint32_t four_u32 __attribute__((vector_size(16)));
-
-/* Number of magnitudes that are at least key. */
-static uint32_t count_reaching(const float *x, uint32_t n, uint32_t key) {
-    four_u32 sum[4] = {{0}};
-    uint32_t i = 0;
-    for (; i + 4 * WIDTH <= n; i += 4 * WIDTH)
-        for (uint32_t j = 0; j < 4; j++) {
-            four_u32 v;
-            memcpy(&v, x + i + j * WIDTH, sizeof v);
-            sum[j] -= (four_u32)((v & FRUGI_ABS_MASK) >= key);
-        }
-    four_u32 all = (sum[0] + sum[1]) + (sum[2] + sum[3]);
-    uint32_t reaching = all[0] + all[1] + all[2] + all[3];
-    for (; i < n; i++)
-        reaching += frugi_magnitude(x[i]) >= key;
-    return reaching;
-}
-
 /* Count the claims of blocks begin .. end - 1 with at most `allowance` ties. Returns the number of ties. */
-static uint64_t claim_blocks(const frugi_float_array *span, uint32_t block, uint64_t begin, uint64_t end, uint32_t key,
-                             uint64_t allowance, uint16_t *claim) {
+static uint64_t claim_blocks(const frugi_topk *whole, const frugi_float_array *span, uint32_t block, uint64_t begin,
+                             uint64_t end, uint32_t key, uint64_t allowance, uint16_t *claim) {
     uint64_t ties = 0;
     for (uint64_t b = begin; b < end; b++) {
         uint64_t left = span->n - b * block;
         uint32_t n = (uint32_t)(left < block ? left : block);
         const float *x = span->x + b * block;
-        uint32_t above = count_reaching(x, n, key + 1), equal = count_reaching(x, n, key) - above;
+        uint64_t reaching = whole->kernel->count(x, n, key);
+        if (allowance == FRUGI_ALL_TIES) {
+            claim[b] = (uint16_t)reaching;
+            continue;
+        }
+        uint64_t above = whole->kernel->count(x, n, key + 1), equal = reaching - above;
         uint64_t selected = equal < allowance ? equal : allowance;
         allowance -= selected;
         ties += equal;
@@ -53,8 +39,8 @@ static uint64_t claim_blocks(const frugi_float_array *span, uint32_t block, uint
     return ties;
 }
 
-void frugi_hybrid_count_claims(const frugi_float_array *span, uint32_t block, frugi_cutoff *cut, uint16_t *claim,
-                               int threads) {
+void frugi_hybrid_count_claims(const frugi_topk *whole, const frugi_float_array *span, uint32_t block,
+                               frugi_cutoff *cut, uint16_t *claim, int threads) {
     uint64_t blocks = (span->n + block - 1) / block, ties[SHARES];
     uint64_t shares = threads < 1 ? 1 : (uint64_t)threads < SHARES ? (uint64_t)threads : SHARES;
     shares = shares < blocks ? shares : blocks;
@@ -64,12 +50,14 @@ void frugi_hybrid_count_claims(const frugi_float_array *span, uint32_t block, fr
 #pragma omp parallel for num_threads(last) schedule(static, 1) if (last > 1)
     for (int t = 0; t < last; t++) {
         uint64_t i = (uint64_t)t;
-        ties[t] = claim_blocks(span, block, blocks * i / shares, blocks * (i + 1) / shares, cut->key, cut->ties, claim);
+        ties[t] = claim_blocks(whole, span, block, blocks * i / shares, blocks * (i + 1) / shares, cut->key, cut->ties,
+                               claim);
     }
-    for (uint64_t t = 0; t < shares; t++) { /* threads after the first did not know the number of ties before them */
+    for (uint64_t t = 0; t < shares && cut->ties != FRUGI_ALL_TIES;
+         t++) { /* threads after the first did not know the number of ties before them */
         uint64_t selected = ties[t] < cut->ties ? ties[t] : cut->ties;
         if (t > 0 && selected < ties[t])
-            claim_blocks(span, block, blocks * t / shares, blocks * (t + 1) / shares, cut->key, selected, claim);
+            claim_blocks(whole, span, block, blocks * t / shares, blocks * (t + 1) / shares, cut->key, selected, claim);
         cut->ties -= selected;
     }
 }

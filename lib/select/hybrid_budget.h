@@ -11,10 +11,10 @@
 
 /**
  * Count the claims of all blocks of an array: the entries that pass a cutoff (the last block may be short).
- * cut->ties is reduced by the number of ties selected.
+ * cut->ties, unless it is FRUGI_ALL_TIES, is reduced by the number of ties selected.
  */
-void frugi_hybrid_count_claims(const frugi_float_array *span, uint32_t block, frugi_cutoff *cut, uint16_t *claim,
-                               int threads);
+void frugi_hybrid_count_claims(const frugi_topk *whole, const frugi_float_array *span, uint32_t block,
+                               frugi_cutoff *cut, uint16_t *claim, int threads);
 
 /**
  * Scale claims by how often blocks have sent many entries recently (4-bit counters, factor

@@ -121,10 +121,10 @@ static void sum_probabilities(const frugi_topk *whole, const float *x, uint64_t 
 static void draw_share(const frugi_topk *whole, const float *x, uint64_t begin, uint64_t n, probabilities c,
                        uint32_t at, uint32_t *sure, uint64_t *sures, uint32_t *drawn, uint64_t *draws) {
     uint32_t p[CHUNK], stage[FRUGI_TOPK_STAGE]; /* staged, because the lists have no room for the extra entries */
+    float value[FRUGI_TOPK_STAGE];
     *sures = *draws = 0;
     for (uint64_t i = begin; i < begin + n; i += CHUNK) {
         uint32_t part = (uint32_t)(begin + n - i < CHUNK ? begin + n - i : CHUNK), got = 0;
-        int equal;
         compute_probabilities(x + i, part, c, p);
         for (uint32_t j = 0; j < part; j++) {
             stage[got] = (uint32_t)i + j;
@@ -133,7 +133,7 @@ static void draw_share(const frugi_topk *whole, const float *x, uint64_t begin, 
         }
         memcpy(drawn + *draws, stage, got * sizeof *drawn);
         *draws += got;
-        got = whole->kernel->emit(x + i, part, (uint32_t)i, c.sure, stage, &equal);
+        got = whole->kernel->emit(x + i, part, (uint32_t)i, c.sure, stage, value);
         memcpy(sure + *sures, stage, got * sizeof *sure);
         *sures += got;
     }

@@ -37,8 +37,8 @@ static const frugi_topk_kernel *choose_kernel(void) {
 #if defined(__aarch64__)
     case FRUGI_ISA_NEON: return &frugi_topk_neon;
 #elif defined(__x86_64__)
-    case FRUGI_ISA_AVX2:
-    case FRUGI_ISA_AVX512: return &frugi_topk_avx2;
+    case FRUGI_ISA_AVX2: return &frugi_topk_avx2;
+    case FRUGI_ISA_AVX512: return &frugi_topk_avx512;
 #endif
     default: return &frugi_topk_ref;
     }
@@ -96,6 +96,12 @@ static void narrow_to_bin(bracket *b, const uint64_t *bin, uint32_t shift, uint6
     b->width = end < (uint32_t)1 << shift ? end : (uint32_t)1 << shift;
 }
 
+/* The cutoff at rank k, given a bracket of one key. */
+static frugi_cutoff make_cutoff(const bracket *b, uint64_t k) {
+    uint64_t ties = k - b->above;
+    return (frugi_cutoff){b->from, ties == b->inside ? FRUGI_ALL_TIES : ties};
+}
+
 /* The cutoff at rank k, given all keys inside the bracket, which are permuted. */
 static frugi_cutoff select_cutoff(uint32_t *key, bracket b, uint64_t k) {
     while (b.width > 1) {
@@ -111,7 +117,7 @@ static frugi_cutoff select_cutoff(uint32_t *key, bracket b, uint64_t k) {
             left += one - b.from < b.width;
         }
     }
-    return (frugi_cutoff){b.from, k - b.above};
+    return make_cutoff(&b, k);
 }
 
 /* ---- bracket --------------------------------------------------------------------------------- */
@@ -259,7 +265,7 @@ frugi_cutoff frugi_topk_cutoff(frugi_topk *whole, const frugi_float_array *span,
         else
             narrow_bracket(whole, span, n, k, &b, threads);
     }
-    return collected ? select_cutoff(whole->key, b, k) : (frugi_cutoff){b.from, k - b.above};
+    return collected ? select_cutoff(whole->key, b, k) : make_cutoff(&b, k);
 }
 
 uint64_t frugi_topk_count(frugi_topk *whole, const frugi_float_array *span, size_t spans, uint32_t key, int threads) {
@@ -277,15 +283,17 @@ uint64_t frugi_topk_count(frugi_topk *whole, const frugi_float_array *span, size
 /* ---- emit ------------------------------------------------------------------------------------ */
 
 /* Emit a chunk with more ties than may be selected: those with the lower indices. */
-static uint32_t emit_with_ties(const float *x, uint32_t n, uint32_t base, uint32_t key, uint64_t ties,
-                               uint32_t *stage) {
+static uint32_t emit_with_ties(const float *x, uint32_t n, uint32_t base, uint32_t key, uint64_t ties, uint32_t *index,
+                               float *value) {
     uint32_t out = 0;
     for (uint32_t i = 0; i < n; i++) {
         uint32_t m = frugi_magnitude(x[i]);
         int tie = m == key && ties > 0;
         ties -= (uint64_t)tie;
-        if (m > key || tie)
-            stage[out++] = base + i;
+        if (m > key || tie) {
+            index[out] = base + i;
+            value[out++] = x[i];
+        }
     }
     return out;
 }
@@ -293,23 +301,23 @@ static uint32_t emit_with_ties(const float *x, uint32_t n, uint32_t base, uint32
 /* Emit the selected indices in begin .. end - 1, of which no more than *ties equal the key. Returns their number. */
 static uint64_t emit_share(const frugi_topk *whole, const float *x, uint64_t begin, uint64_t end, uint32_t key,
                            uint64_t *ties, uint32_t *list, float *values) {
-    uint32_t stage[FRUGI_TOPK_STAGE]; /* the kernel writes past the end; the list may not have room for that */
+    uint32_t index[FRUGI_TOPK_STAGE]; /* the kernel writes past the end; the list may not have room for that */
+    float value[FRUGI_TOPK_STAGE];
     uint64_t out = 0;
     for (uint64_t i = begin; i < end; i += FRUGI_TOPK_CHUNK) {
         uint32_t n = (uint32_t)(end - i < FRUGI_TOPK_CHUNK ? end - i : FRUGI_TOPK_CHUNK), got;
-        int equal = 0;
-        got = whole->kernel->emit(x + i, n, (uint32_t)i, *ties ? key : key + 1, stage, &equal);
-        if (equal && *ties) {
+        got = whole->kernel->emit(x + i, n, (uint32_t)i, *ties ? key : key + 1, index, value);
+        if (*ties && *ties != FRUGI_ALL_TIES) {
             uint64_t same = got - whole->kernel->count(x + i, n, key + 1);
             if (same > *ties) {
-                got = emit_with_ties(x + i, n, (uint32_t)i, key, *ties, stage);
+                got = emit_with_ties(x + i, n, (uint32_t)i, key, *ties, index, value);
                 same = *ties;
             }
             *ties -= same;
         }
-        memcpy(list + out, stage, got * sizeof *list);
-        for (uint32_t e = 0; values && e < got; e++)
-            values[out + e] = x[stage[e]];
+        memcpy(list + out, index, got * sizeof *list);
+        if (values)
+            memcpy(values + out, value, got * sizeof *values);
         out += got;
     }
     return out;
@@ -341,10 +349,11 @@ uint64_t frugi_topk_emit(frugi_topk *whole, const frugi_float_array *span, frugi
     }
     for (int t = 0; t < threads; t++) {
         frugi_topk_share *share = &whole->share[t];
-        share->allowance = share->inside < cut->ties ? share->inside : cut->ties;
+        uint64_t selected = share->inside < cut->ties ? share->inside : cut->ties;
+        share->allowance = cut->ties == FRUGI_ALL_TIES ? FRUGI_ALL_TIES : selected;
         share->first = out;
-        cut->ties -= share->allowance;
-        out += share->below + share->allowance;
+        cut->ties -= cut->ties == FRUGI_ALL_TIES ? 0 : selected;
+        out += share->below + selected;
     }
 #pragma omp parallel for num_threads(threads) schedule(static, 1)
     for (int t = 0; t < threads; t++) {
@@ -354,4 +363,30 @@ uint64_t frugi_topk_emit(frugi_topk *whole, const frugi_float_array *span, frugi
                    values ? values + first : NULL);
     }
     return out;
+}
+
+/* Drop the last `surplus` of n entries that have the key `least`. Returns whether there are so many. */
+static bool drop_last(uint32_t *index, float *value, uint32_t n, uint32_t surplus, uint32_t least, uint32_t mask) {
+    uint32_t first = n, out;
+    while (surplus && first)
+        surplus -= (frugi_magnitude(value[--first]) & mask) == least;
+    out = first;
+    for (uint32_t e = first; e < n && !surplus; e++) {
+        index[out] = index[e];
+        value[out] = value[e];
+        out += (frugi_magnitude(value[e]) & mask) != least;
+    }
+    return !surplus;
+}
+
+bool frugi_topk_emit_near(const frugi_topk *whole, const float *x, uint32_t n, uint32_t k, uint32_t near, uint32_t mask,
+                          uint32_t base, uint32_t *list, float *values) {
+    uint32_t index[FRUGI_TOPK_STAGE];
+    float value[FRUGI_TOPK_STAGE];
+    uint32_t got = whole->kernel->emit(x, n, base, near & mask, index, value);
+    if (got < k || (got > k && !drop_last(index, value, got, got - k, near & mask, mask)))
+        return false;
+    memcpy(list, index, k * sizeof *list);
+    memcpy(values, value, k * sizeof *values);
+    return true;
 }

@@ -2,23 +2,28 @@
  * tensor_topk.h - exact top-k over one or several large arrays, without sorting.
  *
  * Magnitudes are compared as integers (frugi_magnitude()). A cutoff defines the selection: everything above `key`, and
- * the first `ties` entries that equal it, counted from the first array on. So the result is exact, ties go to
- * the lower index, and threads may emit their ranges in parallel.
+ * the first `ties` entries that equal it, counted from the first array on; almost always these are all of them. So the
+ * result is exact, ties go to the lower index, and threads may emit their ranges in parallel.
  */
 #ifndef FRUGI_TENSOR_TOPK_H
 #define FRUGI_TENSOR_TOPK_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#define FRUGI_TOPK_SHORT 1024u
 
 typedef struct frugi_float_array {
     const float *x; /* finite */
     uint64_t n;
 } frugi_float_array;
 
+#define FRUGI_ALL_TIES UINT64_MAX
+
 typedef struct frugi_cutoff {
     uint32_t key;
-    uint64_t ties;
+    uint64_t ties; /* FRUGI_ALL_TIES: all entries that equal key are selected */
 } frugi_cutoff;
 
 /** Scratch memory, allocated once. */
@@ -38,11 +43,22 @@ uint64_t frugi_topk_count(frugi_topk *whole, const frugi_float_array *span, size
 
 /**
  * Indices of the selected entries of one array, ascending: all magnitudes above cut->key and the first cut->ties that
- * equal it. cut->ties is reduced by the number of ties selected. Returns the number of entries. span->n < 2^32.
+ * equal it. cut->ties, unless it is FRUGI_ALL_TIES, is reduced by the number of ties selected. Returns the number of
+ * entries. span->n < 2^32.
  *
  *   values   receives the selected values, while they are still in the cache; may be NULL
  */
 uint64_t frugi_topk_emit(frugi_topk *whole, const frugi_float_array *span, frugi_cutoff *cut, uint32_t *list,
                          float *values, int threads);
+
+/**
+ * The k largest of n <= FRUGI_TOPK_SHORT elements, by the bits of `mask` of their magnitudes, ties to the lower index;
+ * found fast if they are about those that reach the key `near`. Returns whether they were found; k > 0.
+ *
+ *   base   added to the indices
+ *   list, values   receive k entries
+ */
+bool frugi_topk_emit_near(const frugi_topk *whole, const float *x, uint32_t n, uint32_t k, uint32_t near, uint32_t mask,
+                          uint32_t base, uint32_t *list, float *values);
 
 #endif

@@ -5,6 +5,8 @@
 #include <immintrin.h>
 
 #define VECTOR 32u
+#define STRIDE 8u
+#define FEW    8u
 #include "select/tensor_topk_scan.h"
 
 INLINE uint64_t pack(const lanes *m) {
@@ -13,6 +15,12 @@ INLINE uint64_t pack(const lanes *m) {
     for (uint32_t j = 0; j < VECTORS; j++)
         bits |= (uint64_t)(uint32_t)_mm256_movemask_ps((__m256)m[j]) << (j * WIDTH);
     return bits;
+}
+
+INLINE void write_lanes(uint32_t bits, const float *x, uint32_t base, uint32_t *index, float *value) {
+    __m256i position = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)frugi_bit_positions[bits]));
+    _mm256_storeu_si256((__m256i *)(void *)index, _mm256_add_epi32(position, _mm256_set1_epi32((int)base)));
+    _mm256_storeu_ps(value, _mm256_permutevar8x32_ps(_mm256_loadu_ps(x), position));
 }
 
 const frugi_topk_kernel frugi_topk_avx2 = {count, gather, emit};

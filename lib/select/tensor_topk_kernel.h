@@ -2,12 +2,13 @@
 #ifndef FRUGI_TENSOR_TOPK_KERNEL_H
 #define FRUGI_TENSOR_TOPK_KERNEL_H
 
-#include <stdint.h>
+#include "select/tensor_topk.h"
 
 #define FRUGI_TOPK_PIECE ((uint64_t)1 << 28) /* maximum number of elements of a scan, so that 32 bits count them */
-#define FRUGI_TOPK_CHUNK 1024u               /* maximum number of elements of an emit */
+#define FRUGI_TOPK_CHUNK FRUGI_TOPK_SHORT    /* maximum number of elements of an emit */
 #define FRUGI_TOPK_SLACK 64u
-#define FRUGI_TOPK_STAGE (FRUGI_TOPK_CHUNK + 8u)
+#define FRUGI_TOPK_EXTRA 16u /* entries that an emit may overwrite after the last one */
+#define FRUGI_TOPK_STAGE (FRUGI_TOPK_CHUNK + FRUGI_TOPK_EXTRA)
 
 typedef struct frugi_topk_kernel {
     /** Number of magnitudes that are at least key, 0 < n <= FRUGI_TOPK_PIECE. */
@@ -22,14 +23,15 @@ typedef struct frugi_topk_kernel {
                        uint64_t *inside);
 
     /**
-     * Write base + index of each of n <= FRUGI_TOPK_CHUNK magnitudes that is at least key to stage; up to 8 more
-     * are overwritten. Returns their number; *equal: whether some of them equal key.
+     * Write base + index, and the value, of each of n <= FRUGI_TOPK_CHUNK elements with a magnitude of at least key;
+     * up to FRUGI_TOPK_EXTRA more are overwritten. Returns their number.
      */
-    uint32_t (*emit)(const float *x, uint32_t n, uint32_t base, uint32_t key, uint32_t *stage, int *equal);
+    uint32_t (*emit)(const float *x, uint32_t n, uint32_t base, uint32_t key, uint32_t *index, float *value);
 } frugi_topk_kernel;
 
 extern const frugi_topk_kernel frugi_topk_ref;
 extern const frugi_topk_kernel frugi_topk_neon;
 extern const frugi_topk_kernel frugi_topk_avx2;
+extern const frugi_topk_kernel frugi_topk_avx512;
 
 #endif

@@ -6,6 +6,8 @@
 #include <arm_neon.h>
 
 #define VECTOR 16u
+#define STRIDE 8u
+#define FEW    8u
 #include "select/tensor_topk_scan.h"
 
 /* Narrow sixteen lanes to sixteen bytes; byte i of eight has bit i set, or none. */
@@ -19,6 +21,18 @@ INLINE uint64_t pack(const lanes *m) {
     uint8x16_t low = vpaddq_u8(narrow(m), narrow(m + 4)), high = vpaddq_u8(narrow(m + 8), narrow(m + 12));
     uint8x16_t sum = vpaddq_u8(low, high);
     return vgetq_lane_u64((uint64x2_t)vpaddq_u8(sum, sum), 0);
+}
+
+/* A table lookup moves the bytes of the values: those of lane p are 4 p .. 4 p + 3. */
+INLINE void write_lanes(uint32_t bits, const float *x, uint32_t base, uint32_t *index, float *value) {
+    const uint32x4_t four = vdupq_n_u32(0x04040404u), bytes = vdupq_n_u32(0x03020100u);
+    uint16x8_t position = vmovl_u8(vcreate_u8(frugi_bit_positions[bits]));
+    uint32x4_t low = vmovl_u16(vget_low_u16(position)), high = vmovl_high_u16(position);
+    uint8x16x2_t eight = {{(uint8x16_t)vld1q_f32(x), (uint8x16_t)vld1q_f32(x + 4)}};
+    vst1q_u32(index, vaddq_u32(low, vdupq_n_u32(base)));
+    vst1q_u32(index + 4, vaddq_u32(high, vdupq_n_u32(base)));
+    vst1q_f32(value, (float32x4_t)vqtbl2q_u8(eight, (uint8x16_t)vmlaq_u32(bytes, low, four)));
+    vst1q_f32(value + 4, (float32x4_t)vqtbl2q_u8(eight, (uint8x16_t)vmlaq_u32(bytes, high, four)));
 }
 
 const frugi_topk_kernel frugi_topk_neon = {count, gather, emit};

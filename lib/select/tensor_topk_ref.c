@@ -2,6 +2,8 @@
 #include "select/tensor_topk_kernel.h"
 
 #define VECTOR 16u
+#define STRIDE 8u
+#define FEW    8u
 #include "select/tensor_topk_scan.h"
 
 INLINE uint64_t pack(const lanes *m) {
@@ -11,6 +13,14 @@ INLINE uint64_t pack(const lanes *m) {
         bits |= (uint64_t)(one[0] | one[1] | one[2] | one[3]) << (j * WIDTH);
     }
     return bits;
+}
+
+INLINE void write_lanes(uint32_t bits, const float *x, uint32_t base, uint32_t *index, float *value) {
+    for (uint32_t e = 0; bits; bits &= bits - 1, e++) {
+        uint32_t at = lowest(bits);
+        index[e] = base + at;
+        value[e] = x[at];
+    }
 }
 
 const frugi_topk_kernel frugi_topk_ref = {count, gather, emit};

@@ -1,25 +1,29 @@
 /*
  * tensor_topk_scan.h - the scans of tensor_topk_kernel.h in vectors of any width; the body of their variants.
  *
- * The results of 64 comparisons are packed into the bits of one word. The rest works on the word without data-dependent
- * branches: at the usual density of a few percent a word has zero to eight bits, and eight indices are always
- * written. Cost: about one instruction per element, so memory bandwidth is the limit.
+ * The results of 64 comparisons are packed into the bits of one word. Words without a bit are skipped; for others at
+ * least eight indices are written, so that the usual density of a few percent takes no more branches. Cost: about one
+ * instruction per element, so memory bandwidth is the limit.
  *
  * The including file defines
- *   VECTOR             bytes of a vector
+ *   VECTOR   bytes of a vector
+ *   STRIDE   bits of a word that write_lanes() takes: 8 or 16
+ *   FEW      up to this many bits of a word, at most 8, are written one by one
  *   pack(const lanes *m)   one bit per lane of 64 lanes that are all ones or all zeros
+ *   write_lanes(bits, x, base, index, value)   write base + position and value of set bits; STRIDE entries are
+ *            overwritten
  */
 #include "base/float_bits.h"
+#include "select/bit_positions.h"
 
 #define WIDTH   (VECTOR / 4u)
 #define GROUP   64u
 #define VECTORS (GROUP / WIDTH)
-#define AT_ONCE 8u /* indices written per branch */
-#define INLINE  static inline __attribute__((always_inline))
 
 typedef uint32_t lanes __attribute__((vector_size(VECTOR)));
 
 INLINE uint64_t pack(const lanes *m);
+INLINE void write_lanes(uint32_t bits, const float *x, uint32_t base, uint32_t *index, float *value);
 
 INLINE lanes load_magnitudes(const float *x) {
     lanes v;
@@ -93,36 +97,52 @@ static uint64_t gather(const float *x, uint64_t n, uint32_t from, uint32_t width
     return below;
 }
 
-/* Write base + positions of the set bits; up to AT_ONCE more are overwritten. Returns the number of set bits. */
-INLINE uint32_t expand(uint64_t bits, uint32_t base, uint32_t *out) {
-    uint32_t n = (uint32_t)__builtin_popcountll(bits), done = 0;
-    do {
+/* For each byte of a word, the number of set bits up to its end. */
+INLINE uint64_t count_bits_before(uint64_t bits) {
+    bits -= bits >> 1 & 0x5555555555555555u;
+    bits = (bits & 0x3333333333333333u) + (bits >> 2 & 0x3333333333333333u);
+    bits = (bits + (bits >> 4)) & 0x0f0f0f0f0f0f0f0fu;
+    return bits * 0x0101010101010101u;
+}
+
+/* Write base + position and value of the set bits of a word: a few one by one, many in lanes. Up to FRUGI_TOPK_EXTRA
+ * more are overwritten. Returns their number. */
+INLINE uint32_t write_entries(uint64_t bits, const float *x, uint32_t base, uint32_t *index, float *value) {
+    uint64_t before = count_bits_before(bits);
+    uint32_t n = (uint32_t)(before >> 56);
+    if (n <= FEW) {
 #pragma GCC unroll 8
-        for (uint32_t j = 0; j < AT_ONCE; j++, bits &= bits - 1)
-            out[done + j] = base + lowest(bits);
-        done += AT_ONCE;
-    } while (done < n);
+        for (uint32_t j = 0; j < FEW; j++, bits &= bits - 1) {
+            uint32_t at = lowest(bits);
+            index[j] = base + at;
+            value[j] = x[at];
+        }
+        return n;
+    }
+    before <<= 8;
+#pragma GCC unroll 8
+    for (uint32_t i = 0; i < GROUP; i += STRIDE) {
+        uint32_t out = (uint32_t)(before >> i) & 255u, some = (uint32_t)(bits >> i) & ((1u << STRIDE) - 1);
+        write_lanes(some, x + i, base + i, index + out, value + out);
+    }
     return n;
 }
 
-static uint32_t emit(const float *x, uint32_t n, uint32_t base, uint32_t key, uint32_t *stage, int *equal) {
-    lanes same = {0};
+static uint32_t emit(const float *x, uint32_t n, uint32_t base, uint32_t key, uint32_t *index, float *value) {
     uint32_t i = 0, out = 0;
     for (; i + GROUP <= n; i += GROUP) {
         lanes reach[VECTORS];
 #pragma GCC unroll 16
-        for (uint32_t j = 0; j < VECTORS; j++) {
-            lanes v = load_magnitudes(x + i + j * WIDTH);
-            reach[j] = (lanes)(v >= key);
-            same |= (lanes)(v == key);
-        }
-        out += expand(pack(reach), base + i, stage + out);
+        for (uint32_t j = 0; j < VECTORS; j++)
+            reach[j] = (lanes)(load_magnitudes(x + i + j * WIDTH) >= key);
+        uint64_t bits = pack(reach);
+        if (bits)
+            out += write_entries(bits, x + i, base + i, index + out, value + out);
     }
-    *equal = sum_lanes(&same, 1) != 0;
     for (; i < n; i++) {
-        stage[out] = base + i;
+        index[out] = base + i;
+        value[out] = x[i];
         out += frugi_magnitude(x[i]) >= key;
-        *equal |= frugi_magnitude(x[i]) == key;
     }
     return out;
 }

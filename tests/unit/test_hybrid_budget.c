@@ -24,7 +24,7 @@ static void claims_count_the_entries_that_pass_the_cutoff(void **state) {
                     uint16_t claim[700];
                     uint32_t *list = test_malloc((n + 1) * sizeof *list);
                     uint64_t got = frugi_topk_emit(whole, &span[s], &same, list, NULL, 1), at = 0;
-                    frugi_hybrid_count_claims(&span[s], 64, &cut, claim, threads);
+                    frugi_hybrid_count_claims(whole, &span[s], 64, &cut, claim, threads);
                     assert_int_equal(cut.ties, same.ties);
                     for (uint64_t b = 0; b * 64 < span[s].n; b++) {
                         uint64_t want = 0;

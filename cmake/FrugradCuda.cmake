@@ -14,8 +14,19 @@ if(NOT CUDAToolkit_FOUND AND FRUGRAD_CUDA STREQUAL "ON")
 elseif(NOT CUDAToolkit_FOUND)
     return()
 endif()
+# By default for the GPUs of this machine. Where there is none, as PTX for 8.0 and later, which a driver compiles when
+# it loads it first: every architecture costs two minutes of nvcc. Sums over a warp in one instruction came with 8.0.
 if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-    set(CMAKE_CUDA_ARCHITECTURES 80 90) # sums over a warp in one instruction came with 80
+    execute_process(COMMAND nvidia-smi --query-gpu=compute_cap --format=csv,noheader
+                    OUTPUT_VARIABLE capabilities ERROR_QUIET RESULT_VARIABLE ignored)
+    string(REGEX MATCHALL "[0-9]+[.][0-9]" capabilities "${capabilities}")
+    list(TRANSFORM capabilities REPLACE "[.]" "")
+    list(FILTER capabilities EXCLUDE REGEX "^[5-7]")
+    list(REMOVE_DUPLICATES capabilities)
+    set(CMAKE_CUDA_ARCHITECTURES ${capabilities})
+    if(NOT capabilities)
+        set(CMAKE_CUDA_ARCHITECTURES 80-virtual)
+    endif()
 endif()
 enable_language(CUDA)
 set(CMAKE_CUDA_STANDARD 17)

@@ -6,7 +6,6 @@
  */
 #include "trainer/nn/ops.h"
 
-#include <math.h>
 #include <string.h>
 
 typedef struct window {
@@ -21,18 +20,36 @@ static void window_range(const window *w, uint32_t i, uint32_t size, uint32_t *b
     *end = *end < size ? *end : size;
 }
 
-/* Index in the plane of the largest entry in the window of output (i, j). */
-static size_t window_max_index(const window *w, const uint32_t *dims, const float *x, uint32_t i, uint32_t j) {
+/** An entry of a plane. */
+typedef struct entry {
+    float value;
+    uint32_t index;
+} entry;
+
+static inline entry entry_at(const float *x, uint32_t index) {
+    return (entry){x[index], index};
+}
+
+/* The first where they are equal. NaN is larger than everything. No branch: none of it can be predicted. */
+static inline entry larger_of(entry a, entry b) {
+    bool second = !(b.value <= a.value) & (a.value == a.value);
+    return (entry){second ? b.value : a.value, second ? b.index : a.index};
+}
+
+/* The largest entry in the window of output (i, j). */
+static inline entry window_max(const window *w, const uint32_t *dims, const float *x, uint32_t i, uint32_t j) {
     uint32_t y0, y1, x0, x1;
+    if (w->k == 2 && w->pad == 0) { /* the usual one, without loops */
+        uint32_t at = i * w->stride * dims[2] + j * w->stride, below = at + dims[2];
+        return larger_of(larger_of(entry_at(x, at), entry_at(x, at + 1)),
+                         larger_of(entry_at(x, below), entry_at(x, below + 1)));
+    }
     window_range(w, i, dims[1], &y0, &y1);
     window_range(w, j, dims[2], &x0, &x1);
-    size_t best = (size_t)y0 * dims[2] + x0;
+    entry best = entry_at(x, y0 * dims[2] + x0);
     for (uint32_t y = y0; y < y1; y++)
-        for (uint32_t c = x0; c < x1; c++) {
-            size_t at = (size_t)y * dims[2] + c;
-            if (x[at] > x[best] || (isnan(x[at]) && !isnan(x[best])))
-                best = at;
-        }
+        for (uint32_t c = x0; c < x1; c++)
+            best = larger_of(best, entry_at(x, y * dims[2] + c));
     return best;
 }
 
@@ -44,7 +61,7 @@ static void max_forward(fgt_graph *g, fgt_node *node) {
         float *y = node->out->data + p * out[1] * out[2];
         for (uint32_t i = 0; i < out[1]; i++)
             for (uint32_t j = 0; j < out[2]; j++)
-                *y++ = x[window_max_index(node->state, in, x, i, j)];
+                *y++ = window_max(node->state, in, x, i, j).value;
     }
 }
 
@@ -62,7 +79,7 @@ static void max_backward(fgt_graph *g, fgt_node *node) {
             memset(dx, 0, (size_t)in[1] * in[2] * sizeof *dx);
         for (uint32_t i = 0; i < out[1]; i++)
             for (uint32_t j = 0; j < out[2]; j++)
-                dx[window_max_index(node->state, in, x, i, j)] += *dy++;
+                dx[window_max(node->state, in, x, i, j).index] += *dy++;
     }
 }
 

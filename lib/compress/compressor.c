@@ -1,5 +1,5 @@
-/* compressor.c - create and destroy a compressor; frame bound; residual and signals of the caller. */
-#include "compress/compressor.h"
+/* compressor.c - create and destroy a compressor; frame bound; plan of a tensor; residual and signals of the caller. */
+#include "compress/compress_path.h"
 
 #include "base/alloc.h"
 #include "base/status.h"
@@ -16,10 +16,17 @@ static void classify_tensors(frug_compressor *c) {
         frugi_tensor_view *view = &c->partition.view[i];
         bool vector = c->layout->tensor[view->tensor].ndim < 2;
         view->dense = view->count < c->config.min_size || (vector && c->config.vectors_dense);
-        view->first_block = c->blocks;
+        view->first_block = c->partition.blocks;
         if (!view->dense)
-            c->blocks += (view->count + c->config.block - 1) / c->config.block;
+            c->partition.blocks += (view->count + c->config.block - 1) / c->config.block;
     }
+}
+
+/* Whether a config is top-k of elements in blocks, with codes of block sections. All others need unit sections. */
+static bool fits_blocks(const struct frug_config *f) {
+    return f->rule == FRUGI_RULE_TOPK && f->segment == FRUGI_SEGMENT_BLOCK && f->unit == FRUGI_UNIT_ELEMENT &&
+           f->layers != FRUGI_LAYERS_BUDGET && f->value <= FRUGI_VALUE_INT8 &&
+           (f->index == FRUGI_INDEX_FIXED || f->index == FRUGI_INDEX_LOCAL || f->index == FRUGI_INDEX_BITMAP);
 }
 
 /* The controller covers compressed tensors only. */
@@ -79,7 +86,7 @@ static frug_status make_buffers(frug_compressor *c) {
     for (int i = 0; i < c->threads; i++)
         FRUG_TRY(make_workspace(c, &c->workspace[i]));
     FRUG_TRY(make_decoder(c));
-    return frugi_feedback_create(&c->config, c->blocks, &c->feedback);
+    return frugi_feedback_create(&c->config, c->partition.blocks, &c->feedback);
 }
 
 static frug_status init(frug_compressor *c, const frug_config *config, const frug_layout *layout,
@@ -102,7 +109,9 @@ static frug_status init(frug_compressor *c, const frug_config *config, const fru
     FRUG_TRY(frugi_partition_create(c->layout, &c->partition));
     classify_tensors(c);
     FRUG_TRY(make_controller(c));
-    FRUG_TRY(frugi_select_groups_create(c));
+    c->path = fits_blocks(config) ? &frugi_block_path : &frugi_unit_path;
+    if (c->path->by_units)
+        FRUG_TRY(frugi_select_groups_create(c));
     return make_buffers(c);
 }
 
@@ -149,26 +158,38 @@ frug_decoder *frug_compressor_decoder(frug_compressor *c) {
 }
 
 frug_status frug_compressor_bound(const frug_compressor *c, frug_range range, size_t *bytes) {
-    const uint64_t begin = range.begin, count = range.count;
     FRUG_FAIL_IF(!c || !bytes, FRUG_ERR_ARG, "bound: compressor or result is NULL");
-    frugi_frame_size size;
-    uint64_t most = 0, units = 0;
-    FRUG_TRY(frugi_make_sections(c, begin, count, 0, FRUGI_SECTIONS_BOUND, NULL, &size));
-    if (c->by_units)
-        FRUG_TRY(frugi_unit_sections_bound(c, begin, count, &units));
-    most = size.bytes + units;
-    if (c->config.warmup || c->config.dense_every) {
-        FRUG_TRY(frugi_make_sections(c, begin, count, 0, FRUGI_SECTIONS_DENSE, NULL, &size));
-        most = size.bytes > most ? size.bytes : most;
+    frugi_frame_size all = {0};
+    uint64_t most;
+    FRUG_TRY(c->path->bound(c, range, &most));
+    if (c->config.warmup || c->config.dense_every)
+        FRUG_TRY(frugi_make_sections(c, range, 0, FRUGI_SECTIONS_DENSE, NULL, &all));
+    *bytes = all.bytes > most ? all.bytes : most;
+    return FRUG_OK;
+}
+
+frug_status frug_compressor_plan(const frug_compressor *c, uint64_t step, size_t tensor, frug_tensor_plan *plan) {
+    FRUG_FAIL_IF(!c || !frugi_struct_valid(plan), FRUG_ERR_ARG,
+                 "plan: compressor or result is NULL, or its struct_size is not set");
+    FRUG_FAIL_IF(tensor >= c->layout->count, FRUG_ERR_ARG, "plan: no tensor %zu: the layout has %zu", tensor,
+                 c->layout->count);
+    const frug_tensor *t = &c->layout->tensor[tensor];
+    frug_tensor_plan made = {.struct_size = sizeof made, .unit = "element", .unit_h = 1, .unit_w = 1, .density = 1};
+    size_t i = frugi_view_at(&c->partition, t->offset);
+    made.units = made.selected = frugi_tensor_elements(t);
+    made.dense = 1;
+    if (made.units && !c->partition.view[i].dense && !frugi_control_sends_all(&c->config, step)) {
+        made.dense = 0;
+        c->path->plan(c, &c->partition.view[i], step, &made);
     }
-    *bytes = most;
+    frugi_struct_write(plan, &made);
     return FRUG_OK;
 }
 
 frug_status frug_compressor_get_residual(const frug_compressor *c, frug_range range, float *dst) {
     frugi_frame_size size;
     FRUG_FAIL_IF(!c || (!dst && range.count), FRUG_ERR_ARG, "residual: compressor or destination is NULL");
-    FRUG_TRY(frugi_make_sections(c, range.begin, range.count, 0, FRUGI_SECTIONS_DENSE, NULL, &size));
+    FRUG_TRY(frugi_make_sections(c, range, 0, FRUGI_SECTIONS_DENSE, NULL, &size));
     frugi_residual_read(&c->feedback, &c->partition, range, dst);
     return FRUG_OK;
 }
@@ -176,7 +197,7 @@ frug_status frug_compressor_get_residual(const frug_compressor *c, frug_range ra
 frug_status frug_compressor_set_residual(frug_compressor *c, frug_range range, const float *src) {
     frugi_frame_size size;
     FRUG_FAIL_IF(!c || (!src && range.count), FRUG_ERR_ARG, "residual: compressor or source is NULL");
-    FRUG_TRY(frugi_make_sections(c, range.begin, range.count, 0, FRUGI_SECTIONS_DENSE, NULL, &size));
+    FRUG_TRY(frugi_make_sections(c, range, 0, FRUGI_SECTIONS_DENSE, NULL, &size));
     return frugi_residual_write(&c->feedback, &c->partition, range, src);
 }
 

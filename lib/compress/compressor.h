@@ -8,6 +8,7 @@
 #include "codec/unit_value.h"
 #include "compress/compressor_access.h"
 #include "compress/decoder.h"
+#include "compress/frame_sections.h"
 #include "layout/partition.h"
 #include "compress/threads.h"
 #include "layout/layout.h"
@@ -52,19 +53,6 @@ typedef struct frugi_unit_selection {
     float draw_unit;
 } frugi_unit_selection;
 
-/** A section being written: its wire header, and what the encoder needs besides. */
-typedef struct frugi_frame_section {
-    frugi_section section;
-    bool dense;                    /* of dense tensors, which have no residual */
-    uint64_t stored;               /* number of its first block in the residual stores */
-    uint64_t payload_at;           /* offset of its payload in the frame */
-    uint64_t first_batch;          /* batches of all sections before */
-    const frugi_tensor_view *view; /* this and what follows: unit sections only */
-    const uint32_t *list;          /* selected units; NULL for all */
-    const float *values;           /* accumulators of the elements in list, if they were copied; else NULL */
-    float draw_unit;               /* if not 0: entries are sent as plus or minus this */
-} frugi_frame_section;
-
 /** Statistics of one thread in one call. */
 typedef struct frugi_tally {
     double energy_seen, energy_left;
@@ -96,7 +84,7 @@ typedef struct frugi_norm_state {
     double *partial_energy; /* sums of squares of the chunks of a gradient */
 } frugi_norm_state;
 
-/** Selection groups and arrays of unit sections: select_groups.c. Empty unless by_units. */
+/** Selection groups and arrays of unit sections: select_groups.c. Empty unless the path is by units. */
 typedef struct frugi_unit_state {
     frugi_select_group *select_group;
     size_t select_groups;
@@ -130,14 +118,13 @@ struct frug_compressor {
     int threads;
     uint32_t max_batch_blocks; /* blocks in a batch */
     const frugi_block_kernel *kernel;
+    const struct frugi_compress_path *path; /* compress_path.h */
     frugi_partition partition;
-    uint64_t blocks; /* of compressed tensors */
     frugi_control *control;
     double *density; /* of each compressed tensor at this step */
     frugi_norm_state norm;
     frugi_feedback_state feedback;
 
-    bool by_units; /* frames have unit sections: */
     frugi_unit_state units;
 
     float *zeros;                 /* a batch */
@@ -199,7 +186,8 @@ typedef struct frugi_compress_call {
     uint64_t step, begin, count;
     const float *grad; /* element begin */
     unsigned char *frame;
-    bool send_all; /* everything is sent: warm-up, or a periodic dense step */
+    const struct frugi_compress_path *path; /* that of the compressor; by blocks if everything is sent */
+    bool send_all;                          /* everything is sent: warm-up, or a periodic dense step */
     frugi_feedback_step feedback;
     float grad_scale; /* below 1 if the gradient is clipped */
     int threads;
@@ -225,29 +213,6 @@ static inline const float *frugi_scaled_gradient(const frugi_compress_call *call
     return ws->padded;
 }
 
-/* ---- sections of a frame: frame_sections.c ------------------------------------- */
-
-/** Size of a frame. */
-typedef struct frugi_frame_size {
-    size_t sections;  /* sections */
-    uint64_t bytes;   /* of the whole frame */
-    uint64_t batches; /* of all sections */
-} frugi_frame_size;
-
-typedef enum frugi_section_mode {
-    FRUGI_SECTIONS_STEP,  /* a normal step; unit sections by the selection made before */
-    FRUGI_SECTIONS_DENSE, /* a step that sends everything */
-    FRUGI_SECTIONS_BOUND  /* the most bytes of any step except those that send everything; makes no sections */
-} frugi_section_mode;
-
-/**
- * Divide a range of the flat buffer into the sections of a frame.
- *
- *   sections   room for FRUGI_SECTIONS_PER_TENSOR per tensor and one more; NULL if only the size is needed
- */
-frug_status frugi_make_sections(const frug_compressor *c, uint64_t begin, uint64_t count, uint64_t step,
-                                frugi_section_mode what, frugi_frame_section *sections, frugi_frame_size *size);
-
 /**
  * Divide a range into c->section for a step whose densities do not depend on a norm. Used by the GPU compressor.
  *
@@ -270,6 +235,12 @@ double frugi_select_group_density(const frug_compressor *c, const frugi_select_g
 /** Number of units that a density selects from a group: at least 1. */
 uint64_t frugi_select_group_count(const frugi_select_group *group, double density);
 
+/**
+ * The most units of a group that are selected at a step. With segment=all this is the group's contribution to the
+ * common budget, which other groups may use: it is not limited by the group's own units.
+ */
+uint64_t frugi_select_group_most(const frug_compressor *c, const frugi_select_group *group);
+
 /** Length of a segment of a group, in units. */
 uint64_t frugi_select_group_segment(const frug_compressor *c, const frugi_select_group *group);
 
@@ -279,9 +250,6 @@ uint64_t frugi_select_group_segment(const frug_compressor *c, const frugi_select
  */
 frug_status frugi_select_groups_in(const frug_compressor *c, uint64_t begin, uint64_t count, size_t *first,
                                    size_t *end);
-
-/** The most bytes that the unit sections of a range can take. */
-frug_status frugi_unit_sections_bound(const frug_compressor *c, uint64_t begin, uint64_t count, uint64_t *bytes);
 
 /* ---- accumulators of unit sections: unit_accumulate.c ------------------------------ */
 
@@ -311,10 +279,6 @@ uint64_t frugi_draw_key(const frug_compressor *c, uint64_t step, size_t number);
 
 /** Set index code, index_bytes and Rice parameter of a unit section: the requested code, or the shortest. */
 void frugi_set_index_code(frugi_index_choice choice, const uint32_t *list, frugi_section *section);
-
-/** Make the sections of a tensor, 0 to FRUGI_SECTIONS_PER_TENSOR, with their sizes. Returns their number. */
-size_t frugi_make_unit_sections(const frug_compressor *c, const frugi_tensor_view *view, uint64_t step,
-                                frugi_frame_section *fs);
 
 /** Write the payload of a unit section; the accumulators keep what was not sent. */
 void frugi_encode_unit_section(const frugi_compress_call *call, const frugi_frame_section *fs);

@@ -1,5 +1,5 @@
 /* compressor_access.c - what other folders may ask of a compressor or set in it, besides the public functions. */
-#include "compress/compressor.h"
+#include "compress/compress_path.h"
 
 #include "base/status.h"
 #include "feedback/residual_range.h"
@@ -29,11 +29,11 @@ frug_compressor_options frugi_compressor_options(const frug_compressor *c) {
 }
 
 bool frugi_compressor_by_units(const frug_compressor *c) {
-    return c->by_units;
+    return c->path->by_units;
 }
 
 uint64_t frugi_select_group_end(const frug_compressor *c, const frugi_tensor_view *view) {
-    if (c->by_units && !view->dense) {
+    if (c->path->by_units && !view->dense) {
         const frugi_select_group *group = &c->units.select_group[view->select_group];
         view = &c->partition.view[c->units.member[group->first + group->views - 1]];
     }
@@ -45,7 +45,7 @@ frug_status frugi_frame_sizes(frug_compressor *c, uint64_t step, const uint64_t 
     frugi_control_densities(c->control, step, c->density);
     for (size_t i = 0; i < ranges; i++) {
         frugi_frame_size size;
-        FRUG_TRY(frugi_make_sections(c, begin[i], begin[i + 1] - begin[i], step,
+        FRUG_TRY(frugi_make_sections(c, (frug_range){begin[i], begin[i + 1] - begin[i]}, step,
                                      all ? FRUGI_SECTIONS_DENSE : FRUGI_SECTIONS_STEP, NULL, &size));
         bytes[i] = (size_t)size.bytes;
     }

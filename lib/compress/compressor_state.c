@@ -38,7 +38,7 @@ static size_t select_group_bytes(const frug_compressor *c, size_t i) {
 }
 
 static size_t frequency_bytes(const frug_compressor *c) {
-    return c->units.hybrid_frequency && c->config.frequency ? c->blocks : 0;
+    return c->units.hybrid_frequency && c->config.frequency ? c->partition.blocks : 0;
 }
 
 size_t frug_compressor_state_size(const frug_compressor *c) {
@@ -60,7 +60,7 @@ static void write_header(const frug_compressor *c, unsigned char *h) {
     h[7] = (unsigned char)c->config.rule;
     frugi_put32(h + 8, c->config.block);
     frugi_put64(h + 16, c->layout_hash);
-    frugi_put64(h + 24, c->blocks);
+    frugi_put64(h + 24, c->partition.blocks);
     frugi_put64(h + 32, frug_compressor_state_size(c));
     frugi_put64(h + 40, c->units.select_groups);
 }

@@ -2,11 +2,11 @@
  * given_indices.c - extract the accumulators at given indices: one pass over a gradient range without selection.
  *
  * Another rank has selected the indices. Block by block, whatever the units of the config: load the residual, add the
- * gradient, extract the values at the given indices and store the rest. It is compress.c in its plainest form, without
- * selection and codes; values are exact, so the residual of an extracted entry is 0.
+ * gradient, extract the values at the given indices and store the rest. It is block_path.c in its plainest form,
+ * without selection and codes; values are exact, so the residual of an extracted entry is 0.
  */
 #include "compress/given_indices.h"
-#include "compress/compressor.h"
+#include "compress/compress_path.h"
 
 #include "base/float_bits.h"
 #include "base/status.h"
@@ -52,7 +52,7 @@ static uint64_t extract_block(const frugi_compress_call *call, block_range b, co
     frugi_workspace *ws = &call->c->workspace[0];
     uint64_t k = 0;
     accumulate_block(call, ws, &b);
-    bool send_zeros = b.skipped && !call->c->by_units; /* as block sections do in compress.c */
+    bool send_zeros = b.skipped && !call->c->path->by_units; /* as in block_path.c */
     for (; k < n && index[k] - b.at < b.length; k++) {
         uint64_t e = index[k] - b.at;
         value[k] = send_zeros ? 0.0f : ws->acc[e];

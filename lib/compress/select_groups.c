@@ -7,8 +7,6 @@
  */
 #include "compress/compressor.h"
 
-#include "base/struct_size.h"
-#include "codec/unit_value.h"
 #include "base/block_count.h"
 #include "base/alloc.h"
 #include "base/status.h"
@@ -177,11 +175,7 @@ uint64_t frugi_select_group_count(const frugi_select_group *group, double densit
     return share < 1 ? 1 : (uint64_t)share;
 }
 
-/*
- * The most units of a group that are selected at a step. With segment=all this is the group's contribution to the
- * common budget, which other groups may use: it is not limited by the group's own units.
- */
-static uint64_t max_selected(const frug_compressor *c, const frugi_select_group *group) {
+uint64_t frugi_select_group_most(const frug_compressor *c, const frugi_select_group *group) {
     double density = max_density(c, group);
     uint64_t count = frugi_select_group_count(group, density), segment = frugi_select_group_segment(c, group);
     uint64_t segments = (group->units - 1) / segment + 1, blocks = (group->units - 1) / c->config.block + 1;
@@ -225,10 +219,10 @@ static frug_status make_rule_state(frug_compressor *c) {
         FRUG_TRY(frugi_learned_create(c->units.select_group[i].units, &c->units.select_group[i].learned));
     if (c->config.rule != FRUGI_RULE_HYBRID)
         return FRUG_OK;
-    c->units.hybrid_count = frugi_calloc(c->blocks + 1, sizeof *c->units.hybrid_count);
+    c->units.hybrid_count = frugi_calloc(c->partition.blocks + 1, sizeof *c->units.hybrid_count);
     c->units.hybrid_blocks = frugi_calloc(c->units.select_groups + 1, sizeof *c->units.hybrid_blocks);
     c->units.hybrid_last_length = frugi_calloc(c->units.select_groups + 1, sizeof *c->units.hybrid_last_length);
-    c->units.hybrid_frequency = frugi_calloc(c->blocks + 1, sizeof *c->units.hybrid_frequency);
+    c->units.hybrid_frequency = frugi_calloc(c->partition.blocks + 1, sizeof *c->units.hybrid_frequency);
     FRUG_FAIL_IF(!c->units.hybrid_count || !c->units.hybrid_blocks || !c->units.hybrid_last_length ||
                      !c->units.hybrid_frequency,
                  FRUG_ERR_MEMORY, "compressor: out of memory");
@@ -242,12 +236,12 @@ static frug_status make_rule_state(frug_compressor *c) {
 
 /* The accumulators are not cleared: where the gradient is used as it is, their pages are never touched. */
 static frug_status make_arrays(frug_compressor *c) {
-    uint64_t units = 0, widest = 0, elements = c->blocks * c->config.block;
+    uint64_t units = 0, widest = 0, elements = c->partition.blocks * c->config.block;
     bool in_place = c->config.feedback != FRUGI_FEEDBACK_NONE && c->config.residual == FRUGI_RESIDUAL_F32;
     bool scores = c->config.unit != FRUGI_UNIT_ELEMENT || c->config.rule == FRUGI_RULE_LEARNED;
     for (size_t i = 0; i < c->units.select_groups; i++) {
         units += c->units.select_group[i].units;
-        c->units.list_capacity += max_selected(c, &c->units.select_group[i]);
+        c->units.list_capacity += frugi_select_group_most(c, &c->units.select_group[i]);
     }
     c->units.list_capacity = min_u64(c->units.list_capacity, units);
     for (size_t i = 0; i < c->partition.views; i++) {
@@ -263,7 +257,7 @@ static frug_status make_arrays(frug_compressor *c) {
     c->units.list = frugi_malloc((c->config.rule == FRUGI_RULE_PROBABILISTIC ? 2 : 1) * (c->units.list_capacity + 1) *
                                  sizeof *c->units.list);
     c->units.list_values = frugi_malloc((c->units.list_capacity + 1) * sizeof *c->units.list_values);
-    c->units.skipped = frugi_calloc(c->blocks + 1, 1);
+    c->units.skipped = frugi_calloc(c->partition.blocks + 1, 1);
     c->units.accumulators = in_place ? NULL : frugi_malloc((elements + 1) * sizeof *c->units.accumulators);
     c->units.score = scores ? frugi_calloc(units + 1, sizeof *c->units.score) : NULL;
     c->units.given_scores =
@@ -279,17 +273,7 @@ static frug_status make_arrays(frug_compressor *c) {
     return FRUG_OK;
 }
 
-/* Whether block sections implement a config. */
-static bool uses_block_sections(const struct frug_config *f) {
-    return f->rule == FRUGI_RULE_TOPK && f->segment == FRUGI_SEGMENT_BLOCK && f->unit == FRUGI_UNIT_ELEMENT &&
-           f->layers != FRUGI_LAYERS_BUDGET && f->value <= FRUGI_VALUE_INT8 &&
-           (f->index == FRUGI_INDEX_FIXED || f->index == FRUGI_INDEX_LOCAL || f->index == FRUGI_INDEX_BITMAP);
-}
-
 frug_status frugi_select_groups_create(frug_compressor *c) {
-    c->by_units = !uses_block_sections(&c->config);
-    if (!c->by_units)
-        return FRUG_OK;
     FRUG_TRY(make_select_groups(c));
     FRUG_TRY(make_rule_state(c));
     return make_arrays(c);
@@ -307,27 +291,19 @@ void frugi_select_groups_destroy(frug_compressor *c) {
     for (size_t i = 0; i < c->units.select_groups; i++)
         frugi_learned_destroy(&c->units.select_group[i].learned);
     frugi_topk_destroy(c->units.topk);
-    void *const arrays[] = {c->units.select_group,
-                            c->units.list_values,
-                            c->units.member,
-                            c->units.selection,
-                            c->units.span,
-                            c->units.list,
-                            c->units.skipped,
-                            c->units.accumulators,
-                            c->units.score,
-                            c->units.given_scores,
-                            c->units.unit_scratch,
-                            c->units.sent_mask,
-                            c->units.hybrid_blocks,
-                            c->units.hybrid_last_length,
-                            c->units.hybrid_count,
-                            c->units.hybrid_frequency};
+    void *const arrays[] = {c->units.select_group,  c->units.list_values,
+                            c->units.member,        c->units.selection,
+                            c->units.span,          c->units.list,
+                            c->units.skipped,       c->units.accumulators,
+                            c->units.score,         c->units.given_scores,
+                            c->units.unit_scratch,  c->units.sent_mask,
+                            c->units.hybrid_blocks, c->units.hybrid_last_length,
+                            c->units.hybrid_count,  c->units.hybrid_frequency};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         frugi_free(arrays[i]);
 }
 
-/* ---- ranges and bounds --------------------------------------------------- */
+/* ---- ranges --------------------------------------------------------------- */
 
 frug_status frugi_select_groups_in(const frug_compressor *c, uint64_t begin, uint64_t count, size_t *first,
                                    size_t *end) {
@@ -351,140 +327,5 @@ frug_status frugi_select_groups_in(const frug_compressor *c, uint64_t begin, uin
         }
     *first = lo < hi ? lo : 0;
     *end = lo < hi ? hi : 0;
-    return FRUG_OK;
-}
-
-/** Index bytes of one section: fixed ones, which depend on the grid, and bytes per selected unit. */
-typedef struct index_cost {
-    uint64_t fixed, each;
-} index_cost;
-
-static index_cost cost_of(frugi_index_choice code, const frugi_grid *g) {
-    switch (code) {
-    case FRUGI_INDEX_LOCAL: return (index_cost){g->units / 256 + 1, 1};
-    case FRUGI_INDEX_BITMAP: return (index_cost){g->units / 8 + 1, 0};
-    case FRUGI_INDEX_CSR: return (index_cost){4 * (g->down + 1), 4};
-    case FRUGI_INDEX_RLE: return (index_cost){0, 10};
-    case FRUGI_INDEX_RICE: return (index_cost){8, 4};
-    default: return (index_cost){0, 4}; /* coo; auto needs no more */
-    }
-}
-
-static uint64_t value_bound(const frug_compressor *c, uint64_t entries) {
-    frugi_section s = {
-        .value = c->config.value, .group = c->config.bucket, .levels = c->config.levels, .entries = entries};
-    return frugi_value_group_scale_bytes(&s) + frugi_value_group_bytes(&s);
-}
-
-/* Headers, padding and one value group that is not full, for the sections of a tensor. */
-#define TENSOR_FIXED (FRUGI_SECTIONS_PER_TENSOR * (FRUGI_UNIT_SECTION_HEADER + 3 * 4 + 16))
-
-frug_status frugi_unit_sections_bound(const frug_compressor *c, uint64_t begin, uint64_t count, uint64_t *bytes) {
-    size_t first, end;
-    uint64_t total = 0, selected = 0, entries = 0, bitmap = 0, units = 0, elements = 0, largest = 0;
-    FRUG_TRY(frugi_select_groups_in(c, begin, count, &first, &end));
-    frugi_index_choice code = c->config.index == FRUGI_INDEX_FIXED ? FRUGI_INDEX_LOCAL : c->config.index;
-    for (size_t i = first; i < end; i++) {
-        const frugi_select_group *group = &c->units.select_group[i];
-        for (size_t m = 0; m < group->views; m++) {
-            const frugi_tensor_view *view = &c->partition.view[c->units.member[group->first + m]];
-            uint64_t most = max_selected(c, group) * (view->grid.units / group->units);
-            uint64_t whole = most * view->grid.h * view->grid.w;
-            total += TENSOR_FIXED + FRUGI_SECTIONS_PER_TENSOR * cost_of(code, &view->grid).fixed;
-            bitmap += FRUGI_SECTIONS_PER_TENSOR * cost_of(FRUGI_INDEX_BITMAP, &view->grid).fixed;
-            selected += most;
-            entries += min_u64(whole, view->count);
-            units += view->grid.units;
-            elements += view->count;
-            largest = view->grid.h * view->grid.w > largest ? view->grid.h * view->grid.w : largest;
-        }
-    }
-    if (c->config.segment == FRUGI_SEGMENT_ALL) { /* all may be selected from the tensor with the largest units */
-        selected = min_u64(selected, units);
-        entries = min_u64(selected * largest, elements);
-    }
-    uint64_t each = cost_of(code, &(frugi_grid){0}).each * selected;
-    bool shortest = c->config.index == FRUGI_INDEX_AUTO || c->config.index == FRUGI_INDEX_FIXED;
-    *bytes = total + (shortest ? min_u64(each, bitmap) : each) + value_bound(c, entries);
-    return FRUG_OK;
-}
-
-/* ---- frug_compressor_plan() ------------------------------------------------ */
-
-static double planned_density(const frug_compressor *c, const frugi_select_group *group, uint64_t step) {
-    double sum = 0;
-    for (size_t i = 0; i < group->views; i++)
-        sum += frugi_control_density(c->control, step, c->partition.view[c->units.member[group->first + i]].number);
-    return sum / (double)group->views;
-}
-
-/* The number of entries that frugi_hybrid_fit_budget() gives for a count. */
-static uint64_t planned_hybrid(const frug_compressor *c, const frugi_select_group *group, uint64_t count) {
-    size_t i = (size_t)(group - c->units.select_group);
-    uint64_t blocks = c->units.hybrid_blocks[i], most = c->config.hybrid_most;
-    uint64_t room = (blocks - 1) * min_u64(c->config.block, most) + min_u64(c->units.hybrid_last_length[i], most);
-    return count >= group->units ? group->units : count < blocks ? blocks : min_u64(count, room);
-}
-
-/* Units of a group that a step would select. */
-static uint64_t planned_units(const frug_compressor *c, const frugi_select_group *group, uint64_t step,
-                              double density) {
-    uint64_t segment = frugi_select_group_segment(c, group), whole = group->units / segment,
-             rest = group->units % segment;
-    if (c->config.rule == FRUGI_RULE_TOPK && c->config.segment == FRUGI_SEGMENT_BLOCK) {
-        uint64_t kappa = frugi_kappa_at_least_one(density, c->config.block),
-                 first = group->first_segment + step % FRUGI_PHASES;
-        uint32_t last = rest ? frugi_tail_count(frugi_count(kappa, first + whole), (uint32_t)rest, c->config.block) : 0;
-        return frugi_count_range(kappa, first, whole) + last;
-    }
-    if (c->config.segment == FRUGI_SEGMENT_GROUP)
-        return whole * c->config.group_keep +
-               (rest ? frugi_tail_count(c->config.group_keep, (uint32_t)rest, c->config.group_of) : 0);
-    uint64_t count = frugi_select_group_count(group, density);
-    return c->config.rule == FRUGI_RULE_HYBRID ? planned_hybrid(c, group, count) : count;
-}
-
-static void plan_blocks(const frug_compressor *c, const frugi_tensor_view *view, uint64_t step,
-                        frug_tensor_plan *plan) {
-    frugi_section s = {
-        .block = c->config.block, .begin = view->begin, .count = view->count, .index = FRUGI_INDEX_CODE_LOCAL};
-    plan->density = frugi_control_density(c->control, step, view->number);
-    s.kappa = frugi_kappa(plan->density, s.block);
-    s.first = view->first_block + step % FRUGI_PHASES;
-    frugi_section_measure(&s);
-    plan->units = view->count;
-    plan->segments = s.blocks;
-    plan->selected = s.entries;
-}
-
-static void plan_units(const frug_compressor *c, const frugi_tensor_view *view, uint64_t step, frug_tensor_plan *plan) {
-    static const char *const names[] = {"element", "run", "tile", "row", "column", "channel", "head"};
-    const frugi_select_group *group = &c->units.select_group[view->select_group];
-    bool element = view->grid.h == 1 && view->grid.w == 1;
-    plan->unit = names[element ? FRUGI_UNIT_ELEMENT : c->config.unit];
-    plan->unit_h = view->grid.h;
-    plan->unit_w = view->grid.w;
-    plan->units = view->grid.units;
-    plan->segments =
-        c->config.segment == FRUGI_SEGMENT_ALL ? 0 : (group->units - 1) / frugi_select_group_segment(c, group) + 1;
-    plan->density = planned_density(c, group, step);
-    plan->selected = planned_units(c, group, step, plan->density) * (view->grid.units / group->units);
-}
-
-frug_status frug_compressor_plan(const frug_compressor *c, uint64_t step, size_t tensor, frug_tensor_plan *plan) {
-    FRUG_FAIL_IF(!c || !frugi_struct_valid(plan), FRUG_ERR_ARG,
-                 "plan: compressor or result is NULL, or its struct_size is not set");
-    FRUG_FAIL_IF(tensor >= c->layout->count, FRUG_ERR_ARG, "plan: no tensor %zu: the layout has %zu", tensor,
-                 c->layout->count);
-    const frug_tensor *t = &c->layout->tensor[tensor];
-    frug_tensor_plan made = {.struct_size = sizeof made, .unit = "element", .unit_h = 1, .unit_w = 1, .density = 1};
-    size_t i = frugi_view_at(&c->partition, t->offset);
-    made.units = made.selected = frugi_tensor_elements(t);
-    made.dense = 1;
-    if (made.units && !c->partition.view[i].dense && !frugi_control_sends_all(&c->config, step)) {
-        made.dense = 0;
-        (c->by_units ? plan_units : plan_blocks)(c, &c->partition.view[i], step, &made);
-    }
-    frugi_struct_write(plan, &made);
     return FRUG_OK;
 }

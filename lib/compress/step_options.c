@@ -1,7 +1,7 @@
 /*
  * step_options.c - options of one call that depend on the step: dense steps, momentum mask, retention, clipping.
  */
-#include "compress/compressor.h"
+#include "compress/compress_path.h"
 
 #include "base/status.h"
 #include "schedule/density.h"
@@ -14,6 +14,7 @@ frugi_feedback_step frugi_step_feedback(const struct frug_config *f, uint64_t st
 frug_status frugi_call_init(frugi_compress_call *call) {
     FRUG_TRY(frugi_check_range(&call->c->partition, call->begin, call->count));
     call->send_all = frugi_control_sends_all(&call->c->config, call->step);
+    call->path = call->send_all ? &frugi_block_path : call->c->path;
     call->feedback = frugi_step_feedback(&call->c->config, call->step, call->c->total_steps);
     call->threads = frugi_threads_for(call->c->threads, call->count);
     call->grad_scale = 1.0f;
@@ -25,6 +26,6 @@ frug_status frugi_make_step_sections(frug_compressor *c, uint64_t step, uint64_t
                                      frugi_frame_size *size) {
     *all = frugi_control_sends_all(&c->config, step);
     frugi_control_densities(c->control, step, c->density);
-    return frugi_make_sections(c, begin, count, step, *all ? FRUGI_SECTIONS_DENSE : FRUGI_SECTIONS_STEP, c->section,
-                               size);
+    return frugi_make_sections(c, (frug_range){begin, count}, step, *all ? FRUGI_SECTIONS_DENSE : FRUGI_SECTIONS_STEP,
+                               c->section, size);
 }

@@ -5,7 +5,7 @@
  * encoded, and what the value code did not send is written back, in chunks of a few thousand: threads encode chunks in
  * parallel, and a chunk stays in the L1 cache.
  */
-#include "compress/compressor.h"
+#include "compress/compress_path.h"
 
 #include "codec/unit_value.h"
 #include "base/float_bits.h"
@@ -75,17 +75,17 @@ static frugi_frame_section make_section(const frug_compressor *c, const frugi_te
     return fs;
 }
 
-size_t frugi_make_unit_sections(const frug_compressor *c, const frugi_tensor_view *view, uint64_t step,
-                                frugi_frame_section *fs) {
-    size_t n = 0;
-    const frugi_unit_selection *s = &c->units.selection[view->number];
-    if (s->selected)
-        fs[n++] = make_section(c, view, step, s->list, s->selected, 0);
-    if (n)
-        fs[0].values = s->values;
+void frugi_add_unit_sections(frugi_section_list *list, const frugi_range_iter *it) {
+    const frugi_unit_selection *s = &list->c->units.selection[it->view->number];
+    if (list->mode != FRUGI_SECTIONS_STEP)
+        return; /* not selected yet: frugi_unit_sections_bound() */
+    if (s->selected) {
+        frugi_frame_section fs = make_section(list->c, it->view, list->step, s->list, s->selected, 0);
+        fs.values = s->values;
+        frugi_append_section(list, fs);
+    }
     if (s->draws)
-        fs[n++] = make_section(c, view, step, s->drawn, s->draws, s->draw_unit);
-    return n;
+        frugi_append_section(list, make_section(list->c, it->view, list->step, s->drawn, s->draws, s->draw_unit));
 }
 
 /* ---- values ------------------------------------------------------------------- */

@@ -49,7 +49,7 @@ static frug_status check_config(const struct frug_config *f, const frug_compress
     FRUG_FAIL_IF(qsgd && f->feedback != FRUGI_FEEDBACK_NONE, FRUG_ERR_CONFIG,
                  "cuda: value=qsgd is supported with feedback=none only");
     FRUG_FAIL_IF(
-        (plan->by_units && !qsgd) || !kernels_for(f->block), FRUG_ERR_CONFIG,
+        (plan->path->by_units && !qsgd) || !kernels_for(f->block), FRUG_ERR_CONFIG,
         "cuda: unsupported config; accepted: top-k of blocks of 64, 128 or 256 with value=f32, bf16, f16 or int8; "
         "value=qsgd");
     FRUG_FAIL_IF(f->feedback == FRUGI_FEEDBACK_DGC || f->feedback == FRUGI_FEEDBACK_EF21, FRUG_ERR_CONFIG,
@@ -62,7 +62,7 @@ static frug_status check_config(const struct frug_config *f, const frug_compress
 }
 
 static size_t residual_bytes(const frug_cuda *g) {
-    size_t elements = (size_t)g->plan->blocks * g->config.block;
+    size_t elements = (size_t)g->plan->partition.blocks * g->config.block;
     switch (g->config.residual) {
     case FRUGI_RESIDUAL_F32: return 4 * elements;
     case FRUGI_RESIDUAL_BF16: return 2 * elements;
@@ -77,7 +77,7 @@ static bool has_scales(const frug_cuda *g) {
 }
 
 static frug_status alloc_residual(frug_cuda *g) {
-    uint64_t blocks = g->plan->blocks;
+    uint64_t blocks = g->plan->partition.blocks;
     size_t bytes = residual_bytes(g);
     if (!frugi_cuda_has_residual(g))
         return FRUG_OK;
@@ -271,7 +271,7 @@ frug_status frug_cuda_compress(frug_cuda *g, uint64_t step, frug_range range, co
                                     .residual_format = (uint32_t)g->config.residual,
                                     .has_residual = frugi_cuda_has_residual(g),
                                     .hist = g->config.select == FRUGI_SELECT_HIST};
-    bool units = g->plan->by_units && !r.dense;
+    bool units = g->plan->path->by_units && !r.dense;
     FRUG_TRY(frugi_cuda_clip(g, &args, count, stream));
     for (size_t at = 0; at < r.cut.sections;) {
         at = frugi_cuda_fill_table(g, &r.cut, at, &args.table);
@@ -367,7 +367,7 @@ static frug_status check_same_config(const frug_cuda *g, const frug_compressor *
     FRUG_FAIL_IF(!g || !c, FRUG_ERR_ARG, "cuda: null compressor");
     FRUG_FAIL_IF(c->layout_hash != g->plan->layout_hash || c->config.feedback != g->config.feedback ||
                      c->config.residual != g->config.residual || c->config.block != g->config.block ||
-                     c->blocks != g->plan->blocks || c->config.min_size != g->config.min_size,
+                     c->partition.blocks != g->plan->partition.blocks || c->config.min_size != g->config.min_size,
                  FRUG_ERR_MISMATCH, "cuda: the compressors differ in layout, feedback, residual, block or min_size");
     return frugi_cuda_check_device(g);
 }
@@ -376,7 +376,7 @@ static frug_status copy_state(const frug_cuda *g, const frug_compressor *c, enum
     FRUG_TRY(check_same_config(g, c));
     if (!frugi_cuda_has_residual(g))
         return FRUG_OK;
-    size_t bytes = residual_bytes(g), scales = g->plan->blocks * sizeof(uint16_t);
+    size_t bytes = residual_bytes(g), scales = g->plan->partition.blocks * sizeof(uint16_t);
     bool out = way == cudaMemcpyDeviceToHost;
     TRY_CUDA("state", cudaDeviceSynchronize());
     TRY_CUDA("state", cudaMemcpy(out ? c->feedback.residual.data : g->residual,

@@ -5,7 +5,7 @@
 #include "frugrad/cuda.h"
 
 #include "base/status.h"
-#include "compress/compressor.h"
+#include "compress/compress_path.h"
 #include "cuda/gpu_launch.h"
 
 struct frug_cuda {
@@ -37,7 +37,7 @@ frug_status frugi_cuda_check_device(const frug_cuda *cuda);
 
 /** Whether the compressor has a residual. */
 static inline bool frugi_cuda_has_residual(const frug_cuda *g) {
-    return g->config.feedback != FRUGI_FEEDBACK_NONE && g->plan->blocks > 0;
+    return g->config.feedback != FRUGI_FEEDBACK_NONE && g->plan->partition.blocks > 0;
 }
 
 /** Fill a table with the next sections by blocks, as many as one launch takes; returns the section to continue from. */

@@ -13,10 +13,10 @@
 
 frug_status frugi_cuda_qsgd_create(frug_cuda *g) {
     frug_compressor *plan = g->plan;
-    if (!plan->by_units)
+    if (!plan->path->by_units)
         return FRUG_OK;
     frugi_select_all_units(plan);
-    TRY_CUDA("allocate skip flags", cudaMalloc((void **)&g->skipped, plan->blocks + 1));
+    TRY_CUDA("allocate skip flags", cudaMalloc((void **)&g->skipped, plan->partition.blocks + 1));
     return FRUG_OK;
 }
 

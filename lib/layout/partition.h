@@ -26,6 +26,7 @@ typedef struct frugi_tensor_view {
 typedef struct frugi_partition {
     frugi_tensor_view *view; /* in the order of the flat buffer */
     size_t views;
+    uint64_t blocks;   /* of compressed tensors, set by a compressor */
     size_t tensors;    /* of the layout, with those that have no elements */
     uint64_t elements; /* of the flat buffer */
 } frugi_partition;

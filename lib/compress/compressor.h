@@ -8,12 +8,10 @@
 #include "codec/unit_value.h"
 #include "compress/compressor_access.h"
 #include "compress/decoder.h"
-#include "compress/frame_sections.h"
 #include "layout/partition.h"
 #include "compress/threads.h"
 #include "layout/layout.h"
 #include "select/block_kernel.h"
-#include "feedback/error_feedback.h"
 #include "schedule/controller.h"
 #include "select/learned_mask.h"
 #include "select/tensor_topk.h"
@@ -135,8 +133,6 @@ struct frug_compressor {
     double energy_seen, energy_left;
 };
 
-#define FRUGI_NORM_CHUNK 65536u /* elements per partial sum of a norm */
-
 /** The sum of squares. */
 static inline double frugi_energy(const float *x, uint64_t n) {
     double sum[4] = {0};
@@ -196,9 +192,6 @@ typedef struct frugi_compress_call {
 /** Fill in the options of a call from compressor, step, range and gradient. */
 frug_status frugi_call_init(frugi_compress_call *call);
 
-/** What a config does at a step with entries that are sent. */
-frugi_feedback_step frugi_step_feedback(const struct frug_config *config, uint64_t step, uint64_t total_steps);
-
 /**
  * The gradient of a batch or block, scaled by grad_scale and padded with zeros from `count` to `room` elements. Returns
  * grad itself where nothing has to change, else ws->padded.
@@ -213,21 +206,10 @@ static inline const float *frugi_scaled_gradient(const frugi_compress_call *call
     return ws->padded;
 }
 
-/**
- * Divide a range into c->section for a step whose densities do not depend on a norm. Used by the GPU compressor.
- *
- *   all   set to whether the step sends everything
- */
-frug_status frugi_make_step_sections(frug_compressor *c, uint64_t step, uint64_t begin, uint64_t count, bool *all,
-                                     frugi_frame_size *size);
-
 /* ---- units and selection groups: select_groups.c ------------------------------------- */
 
 frug_status frugi_select_groups_create(frug_compressor *c);
 void frugi_select_groups_destroy(frug_compressor *c);
-
-/** Select all units of all compressed tensors, for frugi_make_step_sections(). Used by the GPU compressor. */
-void frugi_select_all_units(frug_compressor *c);
 
 /** Density of a selection group: the mean over its tensors. */
 double frugi_select_group_density(const frug_compressor *c, const frugi_select_group *group, const double *density);

@@ -40,6 +40,16 @@ uint64_t frugi_select_group_end(const frug_compressor *c, const frugi_tensor_vie
     return view->begin + view->count;
 }
 
+frug_status frugi_make_step_sections(frug_compressor *c, uint64_t step, frug_range range, frugi_step_sections *made) {
+    bool all = frugi_control_sends_all(&c->config, step);
+    frugi_control_densities(c->control, step, c->density);
+    FRUG_TRY(
+        frugi_make_sections(c, range, step, all ? FRUGI_SECTIONS_DENSE : FRUGI_SECTIONS_STEP, c->section, &made->size));
+    made->section = c->section;
+    made->send_all = all;
+    return FRUG_OK;
+}
+
 frug_status frugi_frame_sizes(frug_compressor *c, uint64_t step, const uint64_t *begin, size_t ranges, size_t *bytes) {
     bool all = frugi_control_sends_all(&c->config, step);
     frugi_control_densities(c->control, step, c->density);
@@ -50,6 +60,10 @@ frug_status frugi_frame_sizes(frug_compressor *c, uint64_t step, const uint64_t 
         bytes[i] = (size_t)size.bytes;
     }
     return FRUG_OK;
+}
+
+const frugi_store *frugi_compressor_residual(const frug_compressor *c) {
+    return &c->feedback.residual;
 }
 
 void frugi_compressor_residual_add(frug_compressor *c, uint64_t step, frug_range range, const float *x) {

@@ -3,8 +3,10 @@
 #define FRUGI_COMPRESSOR_ACCESS_H
 
 #include "compress/decoder.h"
+#include "compress/frame_sections.h"
 #include "layout/partition.h"
 #include "config/config.h"
+#include "feedback/error_feedback.h"
 
 /* ---- what it was made from ------------------------------------------------------ */
 
@@ -33,6 +35,25 @@ uint64_t frugi_select_group_end(const frug_compressor *c, const frugi_tensor_vie
  */
 frug_status frugi_frame_sizes(frug_compressor *c, uint64_t step, const uint64_t *begin, size_t ranges, size_t *bytes);
 
+/** The sections of a range at a step. */
+typedef struct frugi_step_sections {
+    const frugi_frame_section *section; /* valid until the next call with this compressor */
+    frugi_frame_size size;
+    bool send_all; /* the step sends everything */
+} frugi_step_sections;
+
+/**
+ * Make the sections of a range at a step, where no option depends on a norm; unit sections by the selection made
+ * before. Returns FRUG_ERR_ARG.
+ */
+frug_status frugi_make_step_sections(frug_compressor *c, uint64_t step, frug_range range, frugi_step_sections *made);
+
+/** Select all units of all compressed tensors, for frugi_make_step_sections(). */
+void frugi_select_all_units(frug_compressor *c);
+
+/** Key of the random numbers that round the values of compressed tensor `number` at a step. */
+uint64_t frugi_rounding_key(const frug_compressor *c, uint64_t step, size_t number);
+
 /* ---- residual ------------------------------------------------------------------- */
 
 /**
@@ -42,10 +63,21 @@ frug_status frugi_frame_sizes(frug_compressor *c, uint64_t step, const uint64_t 
  */
 void frugi_compressor_residual_add(frug_compressor *c, uint64_t step, frug_range range, const float *x);
 
+/** Where the residual is stored; without data for feedback=none. */
+const frugi_store *frugi_compressor_residual(const frug_compressor *c);
+
+/** What a config does at a step with entries that are sent. */
+frugi_feedback_step frugi_step_feedback(const struct frug_config *config, uint64_t step, uint64_t total_steps);
+
 /* ---- norm and schedule ---------------------------------------------------------- */
 
-/** Measure the norm of a range that is compressed part by part; it holds for all calls until frugi_norm_clear(). */
-void frugi_norm_measure(frug_compressor *c, uint64_t begin, uint64_t count, const float *grad);
+#define FRUGI_NORM_CHUNK 65536u /* elements per partial sum of a norm */
+
+/**
+ * Measure the norm of a range that is compressed part by part; it holds for all calls until frugi_norm_clear(). Returns
+ * it, or 0 where no option needs it.
+ */
+double frugi_norm_measure(frug_compressor *c, uint64_t begin, uint64_t count, const float *grad);
 void frugi_norm_clear(frug_compressor *c);
 
 /**

@@ -66,7 +66,8 @@ static void append_dense_section(frugi_section_list *list, const frugi_range_ite
 
 frug_status frugi_make_sections(const frug_compressor *c, frug_range range, uint64_t step, frugi_section_mode mode,
                                 frugi_frame_section *sections, frugi_frame_size *size) {
-    const frugi_compress_path *path = mode == FRUGI_SECTIONS_DENSE ? &frugi_block_path : c->path;
+    void (*add)(frugi_section_list *, const frugi_range_iter *) =
+        mode == FRUGI_SECTIONS_DENSE ? frugi_add_block_sections : c->path->add_sections;
     frugi_section_list list = {
         .c = c, .step = step, .mode = mode, .sections = sections, .size = {.bytes = FRUGI_FRAME_HEADER}};
     FRUG_TRY(frugi_check_range(&c->partition, range.begin, range.count));
@@ -74,7 +75,7 @@ frug_status frugi_make_sections(const frug_compressor *c, frug_range range, uint
     while (frugi_range_next(&it)) {
         FRUG_TRY(check_block_boundary(c, it.view, it.from, "start"));
         FRUG_TRY(check_block_boundary(c, it.view, it.to, "end"));
-        (it.view->dense ? append_dense_section : path->add_sections)(&list, &it);
+        (it.view->dense ? append_dense_section : add)(&list, &it);
     }
     *size = list.size;
     return FRUG_OK;

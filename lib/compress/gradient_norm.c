@@ -53,11 +53,12 @@ static bool needs_norm(const frug_compressor *c) {
     return c->config.clip > 0 || (c->config.norm != FRUGI_NORM_OFF && !c->norm.is_set);
 }
 
-void frugi_norm_measure(frug_compressor *c, uint64_t begin, uint64_t count, const float *grad) {
+double frugi_norm_measure(frug_compressor *c, uint64_t begin, uint64_t count, const float *grad) {
     frugi_compress_call call = {
         .c = c, .begin = begin, .count = count, .grad = grad, .threads = frugi_threads_for(c->threads, count)};
     c->norm.range_is_set = true;
     c->norm.range_value = needs_norm(c) ? measure_norm(&call) : 0;
+    return c->norm.range_value;
 }
 
 void frugi_norm_clear(frug_compressor *c) {

@@ -21,11 +21,3 @@ frug_status frugi_call_init(frugi_compress_call *call) {
     frugi_apply_norm(call);
     return FRUG_OK;
 }
-
-frug_status frugi_make_step_sections(frug_compressor *c, uint64_t step, uint64_t begin, uint64_t count, bool *all,
-                                     frugi_frame_size *size) {
-    *all = frugi_control_sends_all(&c->config, step);
-    frugi_control_densities(c->control, step, c->density);
-    return frugi_make_sections(c, (frug_range){begin, count}, step, *all ? FRUGI_SECTIONS_DENSE : FRUGI_SECTIONS_STEP,
-                               c->section, size);
-}

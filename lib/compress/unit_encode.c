@@ -90,6 +90,11 @@ void frugi_add_unit_sections(frugi_section_list *list, const frugi_range_iter *i
 
 /* ---- values ------------------------------------------------------------------- */
 
+/* Workers round independently of each other, so the key depends on their rank. */
+uint64_t frugi_rounding_key(const frug_compressor *c, uint64_t step, size_t number) {
+    return frugi_draw_key(c, step, number) ^ ((uint64_t)c->source * 0x9e3779b97f4a7c15u);
+}
+
 /** Position in the sequence of values: element `inside` of the unit at index `unit` of the list. */
 typedef struct value_pos {
     uint64_t unit, inside;
@@ -257,7 +262,7 @@ void frugi_encode_unit_section(const frugi_compress_call *call, const frugi_fram
     section_writer w = {.call = call, .fs = fs, .scales = payload, .values = payload + s->value_at};
     w.how.kernel = c->units.value_kernel;
     w.how.norm = c->config.qnorm;
-    w.how.key = frugi_draw_key(c, call->step, fs->view->number) ^ ((uint64_t)c->source * 0x9e3779b97f4a7c15u);
+    w.how.key = frugi_rounding_key(c, call->step, fs->view->number);
     w.gain = compensate ? (float)((double)s->grid.units / (double)s->kept) : call->feedback.sent_share;
     w.retained = call->feedback.retained_share;
     if (fs->draw_unit != 0)

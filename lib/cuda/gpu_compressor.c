@@ -49,7 +49,7 @@ static frug_status check_config(const struct frug_config *f, const frug_compress
     FRUG_FAIL_IF(qsgd && f->feedback != FRUGI_FEEDBACK_NONE, FRUG_ERR_CONFIG,
                  "cuda: value=qsgd is supported with feedback=none only");
     FRUG_FAIL_IF(
-        (plan->path->by_units && !qsgd) || !kernels_for(f->block), FRUG_ERR_CONFIG,
+        (frugi_compressor_by_units(plan) && !qsgd) || !kernels_for(f->block), FRUG_ERR_CONFIG,
         "cuda: unsupported config; accepted: top-k of blocks of 64, 128 or 256 with value=f32, bf16, f16 or int8; "
         "value=qsgd");
     FRUG_FAIL_IF(f->feedback == FRUGI_FEEDBACK_DGC || f->feedback == FRUGI_FEEDBACK_EF21, FRUG_ERR_CONFIG,
@@ -62,7 +62,7 @@ static frug_status check_config(const struct frug_config *f, const frug_compress
 }
 
 static size_t residual_bytes(const frug_cuda *g) {
-    size_t elements = (size_t)g->plan->partition.blocks * g->config.block;
+    size_t elements = (size_t)frugi_cuda_blocks(g) * g->config.block;
     switch (g->config.residual) {
     case FRUGI_RESIDUAL_F32: return 4 * elements;
     case FRUGI_RESIDUAL_BF16: return 2 * elements;
@@ -77,7 +77,7 @@ static bool has_scales(const frug_cuda *g) {
 }
 
 static frug_status alloc_residual(frug_cuda *g) {
-    uint64_t blocks = g->plan->partition.blocks;
+    uint64_t blocks = frugi_cuda_blocks(g);
     size_t bytes = residual_bytes(g);
     if (!frugi_cuda_has_residual(g))
         return FRUG_OK;
@@ -169,9 +169,8 @@ frug_status frug_cuda_bound(const frug_cuda *g, frug_range range, size_t *bytes)
 
 /** A range at a step: its sections, and the header that its frame must have. */
 typedef struct planned_range {
-    frugi_frame_size cut;
+    frugi_step_sections cut;
     frugi_gpu_frame_header header;
-    bool dense; /* everything is sent */
 } planned_range;
 
 frug_status frugi_cuda_check_device(const frug_cuda *g) {
@@ -184,17 +183,18 @@ frug_status frugi_cuda_check_device(const frug_cuda *g) {
 
 static frug_status plan_range(frug_cuda *g, uint64_t step, uint64_t begin, uint64_t count, planned_range *r) {
     FRUG_TRY(frugi_cuda_check_device(g));
-    FRUG_TRY(frugi_make_step_sections(g->plan, step, begin, count, &r->dense, &r->cut));
+    FRUG_TRY(frugi_make_step_sections(g->plan, step, (frug_range){begin, count}, &r->cut));
     FRUG_TRY(frugi_cuda_qsgd_check_range(g, &r->cut, begin, count));
-    FRUG_FAIL_IF(r->cut.bytes > MAX_FRAME_BYTES, FRUG_ERR_ARG, "cuda: a frame of %llu bytes is too long; at most %llu",
-                 (unsigned long long)r->cut.bytes, (unsigned long long)MAX_FRAME_BYTES);
-    frugi_frame frame = {.bytes = r->cut.bytes,
+    FRUG_FAIL_IF(r->cut.size.bytes > MAX_FRAME_BYTES, FRUG_ERR_ARG,
+                 "cuda: a frame of %llu bytes is too long; at most %llu", (unsigned long long)r->cut.size.bytes,
+                 (unsigned long long)MAX_FRAME_BYTES);
+    frugi_frame frame = {.bytes = r->cut.size.bytes,
                          .step = step,
-                         .layout_hash = g->plan->layout_hash,
-                         .source = g->plan->source,
-                         .sections = (uint32_t)r->cut.sections};
+                         .layout_hash = frugi_compressor_layout_hash(g->plan),
+                         .source = frugi_compressor_options(g->plan).source,
+                         .sections = (uint32_t)r->cut.size.sections};
     frugi_frame_write(&frame, r->header.bytes);
-    uint64_t body = r->cut.bytes - FRUGI_GPU_HEADER;
+    uint64_t body = r->cut.size.bytes - FRUGI_GPU_HEADER;
     const uint32_t one = 0x80000000u; /* x^0 */
     r->header.base = frugi_crc32c_shift(~frugi_crc32c(0, r->header.bytes, FRUGI_GPU_HEADER), body);
     r->header.source = frame.source;
@@ -223,17 +223,17 @@ static frugi_gpu_section make_section(const frugi_frame_section *slice) {
                                .last = (uint8_t)(s->last_length - 1)};
 }
 
-size_t frugi_cuda_fill_table(const frug_cuda *g, const frugi_frame_size *cut, size_t from,
+size_t frugi_cuda_fill_table(const frug_cuda *g, const frugi_step_sections *cut, size_t from,
                              frugi_gpu_section_table *table) {
     uint32_t each = FRUGI_GPU_WARP_TILE / g->config.block;
     table->sections = 0;
     table->tiles = 0;
     table->block = g->config.block;
-    for (; from < cut->sections && table->sections < FRUGI_GPU_SECTIONS; from++) {
-        if (!g->plan->section[from].section.block) /* a section by units: gpu_qsgd.c */
+    for (; from < cut->size.sections && table->sections < FRUGI_GPU_SECTIONS; from++) {
+        if (!cut->section[from].section.block) /* a section by units: gpu_qsgd.c */
             continue;
         frugi_gpu_section *s = &table->section[table->sections++];
-        *s = make_section(&g->plan->section[from]);
+        *s = make_section(&cut->section[from]);
         s->tiles = (s->blocks + each - 1) / each;
         s->tiles_before = table->tiles;
         table->tiles += s->tiles;
@@ -249,10 +249,10 @@ frug_status frug_cuda_compress(frug_cuda *g, uint64_t step, frug_range range, co
     FRUG_FAIL_IF((uintptr_t)dst % 4 != 0, FRUG_ERR_ARG, "cuda: the destination is not aligned to 4 bytes");
     planned_range r;
     FRUG_TRY(plan_range(g, step, begin, count, &r));
-    *len = r.cut.bytes; /* also if the buffer is too short */
-    FRUG_FAIL_IF(cap < r.cut.bytes, FRUG_ERR_SHORT_BUFFER, "cuda: the frame has %llu bytes, the buffer only %zu",
-                 (unsigned long long)r.cut.bytes, cap);
-    frugi_feedback_step feedback = frugi_step_feedback(&g->config, step, g->plan->total_steps);
+    *len = r.cut.size.bytes; /* also if the buffer is too short */
+    FRUG_FAIL_IF(cap < r.cut.size.bytes, FRUG_ERR_SHORT_BUFFER, "cuda: the frame has %llu bytes, the buffer only %zu",
+                 (unsigned long long)r.cut.size.bytes, cap);
+    frugi_feedback_step feedback = frugi_step_feedback(&g->config, step, frugi_compressor_options(g->plan).total_steps);
     frugi_gpu_compress_args args = {.grad = grad,
                                     .frame = dst,
                                     .residual = g->residual,
@@ -260,28 +260,28 @@ frug_status frug_cuda_compress(frug_cuda *g, uint64_t step, frug_range range, co
                                     .workspace = g->workspace,
                                     .crc = g->crc,
                                     .frame_header = r.header,
-                                    .bytes = (uint32_t)r.cut.bytes,
+                                    .bytes = (uint32_t)r.cut.size.bytes,
                                     .begin = begin,
                                     .step = step,
                                     .seed = g->config.seed,
                                     .beta = frugi_feedback_beta(&g->config),
                                     .retention = feedback.retained_share,
                                     .sent_share = feedback.sent_share,
-                                    .value = r.dense ? FRUGI_VALUE_F32 : (uint32_t)g->config.value,
+                                    .value = r.cut.send_all ? FRUGI_VALUE_F32 : (uint32_t)g->config.value,
                                     .residual_format = (uint32_t)g->config.residual,
                                     .has_residual = frugi_cuda_has_residual(g),
                                     .hist = g->config.select == FRUGI_SELECT_HIST};
-    bool units = g->plan->path->by_units && !r.dense;
+    bool units = frugi_compressor_by_units(g->plan) && !r.cut.send_all;
     FRUG_TRY(frugi_cuda_clip(g, &args, count, stream));
-    for (size_t at = 0; at < r.cut.sections;) {
+    for (size_t at = 0; at < r.cut.size.sections;) {
         at = frugi_cuda_fill_table(g, &r.cut, at, &args.table);
-        args.last = at == r.cut.sections && !units;
+        args.last = at == r.cut.size.sections && !units;
         if (args.table.sections)
             TRY_CUDA("compress", kernels_for(g->config.block)->compress(&args, g->processors, stream));
     }
     if (units)
         FRUG_TRY(frugi_cuda_qsgd_encode(g, &r.cut, &args, stream));
-    if (units || r.cut.sections == 0)
+    if (units || r.cut.size.sections == 0)
         TRY_CUDA("write frame header", frugi_gpu_frame_header_launch(&r.header, dst, g->workspace, stream));
     return FRUG_OK;
 }
@@ -289,10 +289,10 @@ frug_status frug_cuda_compress(frug_cuda *g, uint64_t step, frug_range range, co
 /* Check frames before the first element of dst changes: completely, or only what the sum kernel does not check. */
 static frug_status check_frames(frug_cuda *g, const planned_range *r, uint64_t step, frugi_gpu_sum_args *sum,
                                 frug_stream stream) {
-    TRY_CUDA("checksum",
-             frugi_gpu_crc_launch(sum->frame, sum->frames, r->cut.bytes, g->crc, g->workspace, g->processors, stream));
+    TRY_CUDA("checksum", frugi_gpu_crc_launch(sum->frame, sum->frames, r->cut.size.bytes, g->crc, g->workspace,
+                                              g->processors, stream));
     TRY_CUDA("check", frugi_gpu_check_frames_launch(&r->header, sum, g->workspace, stream));
-    for (size_t at = 0; sum->checked && at < r->cut.sections;) {
+    for (size_t at = 0; sum->checked && at < r->cut.size.sections;) {
         at = frugi_cuda_fill_table(g, &r->cut, at, &sum->table);
         if (sum->table.sections)
             TRY_CUDA("check", kernels_for(g->config.block)->check(sum, g->processors, stream));
@@ -322,7 +322,7 @@ static frug_status sum_frames(frug_cuda *g, uint64_t step, const void *const *fr
     FRUG_TRY(plan_range(g, step, t->begin, t->count, &r));
     if (count_frames)
         FRUG_TRY(check_frames(g, &r, step, &sum, stream));
-    for (size_t at = 0; at < r.cut.sections;) {
+    for (size_t at = 0; at < r.cut.size.sections;) {
         at = frugi_cuda_fill_table(g, &r.cut, at, &sum.table);
         if (sum.table.sections)
             TRY_CUDA("sum", kernels_for(g->config.block)->sum(&sum, g->processors, stream));
@@ -365,9 +365,11 @@ frug_status frug_cuda_check(frug_cuda *g, frug_stream stream) {
 
 static frug_status check_same_config(const frug_cuda *g, const frug_compressor *c) {
     FRUG_FAIL_IF(!g || !c, FRUG_ERR_ARG, "cuda: null compressor");
-    FRUG_FAIL_IF(c->layout_hash != g->plan->layout_hash || c->config.feedback != g->config.feedback ||
-                     c->config.residual != g->config.residual || c->config.block != g->config.block ||
-                     c->partition.blocks != g->plan->partition.blocks || c->config.min_size != g->config.min_size,
+    const struct frug_config *f = frugi_compressor_config(c);
+    FRUG_FAIL_IF(frugi_compressor_layout_hash(c) != frugi_compressor_layout_hash(g->plan) ||
+                     f->feedback != g->config.feedback || f->residual != g->config.residual ||
+                     f->block != g->config.block || f->min_size != g->config.min_size ||
+                     frugi_compressor_partition(c)->blocks != frugi_cuda_blocks(g),
                  FRUG_ERR_MISMATCH, "cuda: the compressors differ in layout, feedback, residual, block or min_size");
     return frugi_cuda_check_device(g);
 }
@@ -376,14 +378,13 @@ static frug_status copy_state(const frug_cuda *g, const frug_compressor *c, enum
     FRUG_TRY(check_same_config(g, c));
     if (!frugi_cuda_has_residual(g))
         return FRUG_OK;
-    size_t bytes = residual_bytes(g), scales = g->plan->partition.blocks * sizeof(uint16_t);
+    size_t bytes = residual_bytes(g), scales = frugi_cuda_blocks(g) * sizeof(uint16_t);
+    const frugi_store *host = frugi_compressor_residual(c);
     bool out = way == cudaMemcpyDeviceToHost;
     TRY_CUDA("state", cudaDeviceSynchronize());
-    TRY_CUDA("state", cudaMemcpy(out ? c->feedback.residual.data : g->residual,
-                                 out ? g->residual : c->feedback.residual.data, bytes, way));
+    TRY_CUDA("state", cudaMemcpy(out ? host->data : g->residual, out ? g->residual : host->data, bytes, way));
     if (has_scales(g))
-        TRY_CUDA("state", cudaMemcpy(out ? (void *)c->feedback.residual.scale : (void *)g->scale,
-                                     out ? (void *)g->scale : (void *)c->feedback.residual.scale, scales, way));
+        TRY_CUDA("state", cudaMemcpy(out ? host->scale : g->scale, out ? g->scale : host->scale, scales, way));
     TRY_CUDA("state", cudaDeviceSynchronize()); /* cudaMemcpy to the device may return before the data is there */
     return FRUG_OK;
 }

@@ -5,7 +5,7 @@
 #include "frugrad/cuda.h"
 
 #include "base/status.h"
-#include "compress/compress_path.h"
+#include "compress/compressor_access.h"
 #include "cuda/gpu_launch.h"
 
 struct frug_cuda {
@@ -35,13 +35,18 @@ frug_status frugi_cuda_error(const char *frame_header, cudaError_t error);
 /** FRUG_OK if the current device is the compressor's. */
 frug_status frugi_cuda_check_device(const frug_cuda *cuda);
 
+/** Number of compressed blocks. */
+static inline uint64_t frugi_cuda_blocks(const frug_cuda *g) {
+    return frugi_compressor_partition(g->plan)->blocks;
+}
+
 /** Whether the compressor has a residual. */
 static inline bool frugi_cuda_has_residual(const frug_cuda *g) {
-    return g->config.feedback != FRUGI_FEEDBACK_NONE && g->plan->partition.blocks > 0;
+    return g->config.feedback != FRUGI_FEEDBACK_NONE && frugi_cuda_blocks(g) > 0;
 }
 
 /** Fill a table with the next sections by blocks, as many as one launch takes; returns the section to continue from. */
-size_t frugi_cuda_fill_table(const frug_cuda *cuda, const frugi_frame_size *cut, size_t from,
+size_t frugi_cuda_fill_table(const frug_cuda *cuda, const frugi_step_sections *cut, size_t from,
                              frugi_gpu_section_table *table);
 
 /* gpu_norm.c */
@@ -58,15 +63,15 @@ frug_status frugi_cuda_clip(frug_cuda *cuda, frugi_gpu_compress_args *args, uint
 frug_status frugi_cuda_qsgd_create(frug_cuda *cuda);
 
 /** FRUG_OK if the range cuts no tensor that has to be encoded whole. */
-frug_status frugi_cuda_qsgd_check_range(const frug_cuda *cuda, const frugi_frame_size *cut, uint64_t begin,
+frug_status frugi_cuda_qsgd_check_range(const frug_cuda *cuda, const frugi_step_sections *cut, uint64_t begin,
                                         uint64_t count);
 
 /** Encode the sections into a frame, and compute the checksum of its body. */
-frug_status frugi_cuda_qsgd_encode(frug_cuda *cuda, const frugi_frame_size *cut, const frugi_gpu_compress_args *args,
+frug_status frugi_cuda_qsgd_encode(frug_cuda *cuda, const frugi_step_sections *cut, const frugi_gpu_compress_args *args,
                                    frug_stream stream);
 
 /** Check the sections of received frames, or sum them. */
-frug_status frugi_cuda_qsgd_sum(const frug_cuda *cuda, const frugi_frame_size *cut, uint64_t step,
+frug_status frugi_cuda_qsgd_sum(const frug_cuda *cuda, const frugi_step_sections *cut, uint64_t step,
                                 const frugi_gpu_sum_args *sum, bool only_check, frug_stream stream);
 
 #endif

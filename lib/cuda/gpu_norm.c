@@ -7,14 +7,13 @@
 #include <stdlib.h>
 
 frug_status frugi_cuda_norm_create(frug_cuda *g) {
-    const frug_compressor *plan = g->plan;
-    size_t bytes = plan->partition.views * sizeof *g->tensor;
-    uint64_t ranges = frug_layout_elements(plan->layout) / FRUGI_NORM_CHUNK + 1;
+    const frugi_partition *tensors = frugi_compressor_partition(g->plan);
+    size_t bytes = tensors->views * sizeof *g->tensor;
+    uint64_t ranges = tensors->elements / FRUGI_NORM_CHUNK + 1;
     frugi_gpu_range *tensor = malloc(bytes + 1);
     FRUG_FAIL_IF(!tensor, FRUG_ERR_MEMORY, "cuda: out of memory");
-    for (size_t i = 0; i < plan->partition.views; i++)
-        tensor[i] = (frugi_gpu_range){plan->partition.view[i].begin,
-                                      plan->partition.view[i].begin + plan->partition.view[i].count};
+    for (size_t i = 0; i < tensors->views; i++)
+        tensor[i] = (frugi_gpu_range){tensors->view[i].begin, tensors->view[i].begin + tensors->view[i].count};
     cudaError_t error = cudaMalloc((void **)&g->tensor, bytes + 1);
     if (error == cudaSuccess)
         error = cudaMemcpy(g->tensor, tensor, bytes, cudaMemcpyHostToDevice);
@@ -29,7 +28,7 @@ static frug_status launch_norm(frug_cuda *g, uint64_t begin, uint64_t count, con
                                float *gain, frug_stream stream) {
     frugi_gpu_norm_args norm = {.grad = grad,
                                 .tensor = g->tensor,
-                                .tensors = (uint32_t)g->plan->partition.views,
+                                .tensors = (uint32_t)frugi_compressor_partition(g->plan)->views,
                                 .begin = begin,
                                 .count = count,
                                 .range = FRUGI_NORM_CHUNK,
@@ -52,7 +51,7 @@ frug_status frugi_cuda_clip(frug_cuda *g, frugi_gpu_compress_args *args, uint64_
 frug_status frug_cuda_norm(frug_cuda *g, frug_range range, const float *grad, double *norm, frug_stream stream) {
     const uint64_t begin = range.begin, count = range.count;
     FRUG_FAIL_IF(!g || (!grad && count) || !norm, FRUG_ERR_ARG, "cuda: null compressor, gradient or norm pointer");
-    uint64_t total = frug_layout_elements(g->plan->layout);
+    uint64_t total = frugi_compressor_partition(g->plan)->elements;
     FRUG_FAIL_IF(begin > total || count > total - begin, FRUG_ERR_ARG,
                  "cuda: range %llu to %llu exceeds the layout of %llu elements", (unsigned long long)begin,
                  (unsigned long long)(begin + count), (unsigned long long)total);

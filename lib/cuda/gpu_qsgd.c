@@ -7,24 +7,14 @@
  */
 #include "cuda/gpu_compressor.h"
 
-#include "base/philox.h"
-
 #include <string.h>
 
 frug_status frugi_cuda_qsgd_create(frug_cuda *g) {
-    frug_compressor *plan = g->plan;
-    if (!plan->path->by_units)
+    if (!frugi_compressor_by_units(g->plan))
         return FRUG_OK;
-    frugi_select_all_units(plan);
-    TRY_CUDA("allocate skip flags", cudaMalloc((void **)&g->skipped, plan->partition.blocks + 1));
+    frugi_select_all_units(g->plan);
+    TRY_CUDA("allocate skip flags", cudaMalloc((void **)&g->skipped, frugi_cuda_blocks(g) + 1));
     return FRUG_OK;
-}
-
-/* The key that unit_encode.c uses. */
-static uint64_t rng_key(const frug_compressor *plan, uint64_t step, const frugi_tensor_view *piece) {
-    uint64_t at = 2 * (uint64_t)piece->number, high = frugi_random(plan->config.seed, step, at);
-    uint64_t key = high << 32 | frugi_random(plan->config.seed, step, at + 1);
-    return key ^ ((uint64_t)plan->source * 0x9e3779b97f4a7c15u);
 }
 
 static frugi_gpu_qsgd_section make_qsgd_section(const frug_compressor *plan, uint64_t step,
@@ -35,7 +25,7 @@ static frugi_gpu_qsgd_section make_qsgd_section(const frug_compressor *plan, uin
                                       .payload_at = slice->payload_at,
                                       .value_at = s->value_at,
                                       .bytes = s->bytes,
-                                      .key = rng_key(plan, step, slice->view),
+                                      .key = frugi_rounding_key(plan, step, slice->view->number),
                                       .stored = slice->view->first_block,
                                       .groups = (uint32_t)((s->count - 1) / s->group + 1)};
     frugi_section_write(s, section.header);
@@ -43,35 +33,34 @@ static frugi_gpu_qsgd_section make_qsgd_section(const frug_compressor *plan, uin
 }
 
 /* Fill a table with the next sections by units, as many as one launch takes; returns the section to continue from. */
-static size_t fill_qsgd_table(const frug_cuda *g, const frugi_frame_size *cut, uint64_t step, size_t from,
+static size_t fill_qsgd_table(const frug_cuda *g, const frugi_step_sections *cut, uint64_t step, size_t from,
                               frugi_gpu_qsgd_table *table) {
-    const frug_compressor *plan = g->plan;
-    *table = (frugi_gpu_qsgd_table){.group = plan->config.bucket, .levels = plan->config.levels, .width = 1};
+    *table = (frugi_gpu_qsgd_table){.group = g->config.bucket, .levels = g->config.levels, .width = 1};
     for (uint32_t levels = table->levels; levels; levels >>= 1)
         table->width++;
-    for (; from < cut->sections && table->sections < FRUGI_GPU_SECTIONS; from++) {
-        if (plan->section[from].section.block)
+    for (; from < cut->size.sections && table->sections < FRUGI_GPU_SECTIONS; from++) {
+        if (cut->section[from].section.block)
             continue;
         frugi_gpu_qsgd_section *section = &table->section[table->sections++];
-        *section = make_qsgd_section(plan, step, &plan->section[from]);
+        *section = make_qsgd_section(g->plan, step, &cut->section[from]);
         section->groups_before = table->groups;
         table->groups += section->groups;
     }
     return from;
 }
 
-frug_status frugi_cuda_qsgd_check_range(const frug_cuda *g, const frugi_frame_size *cut, uint64_t begin,
+frug_status frugi_cuda_qsgd_check_range(const frug_cuda *g, const frugi_step_sections *cut, uint64_t begin,
                                         uint64_t count) {
-    for (size_t i = 0; i < cut->sections; i++) {
-        const frugi_section *s = &g->plan->section[i].section;
+    for (size_t i = 0; i < cut->size.sections; i++) {
+        const frugi_section *s = &cut->section[i].section;
         FRUG_FAIL_IF(!s->block && (s->begin < begin || s->begin + s->count > begin + count), FRUG_ERR_ARG,
                      "cuda: the range cuts tensor '%s', which value=qsgd encodes whole",
-                     g->plan->layout->tensor[s->tensor].name);
+                     frugi_compressor_layout(g->plan)->tensor[s->tensor].name);
     }
     return FRUG_OK;
 }
 
-frug_status frugi_cuda_qsgd_encode(frug_cuda *g, const frugi_frame_size *cut, const frugi_gpu_compress_args *args,
+frug_status frugi_cuda_qsgd_encode(frug_cuda *g, const frugi_step_sections *cut, const frugi_gpu_compress_args *args,
                                    frug_stream stream) {
     frugi_gpu_qsgd_encode_args quant = {.grad = args->grad,
                                         .gain = args->gain,
@@ -81,7 +70,7 @@ frug_status frugi_cuda_qsgd_encode(frug_cuda *g, const frugi_frame_size *cut, co
                                         .begin = args->begin,
                                         .block = g->config.block,
                                         .largest = g->config.qnorm == FRUGI_QNORM_MAX};
-    for (size_t at = 0; at < cut->sections;) {
+    for (size_t at = 0; at < cut->size.sections;) {
         at = fill_qsgd_table(g, cut, args->step, at, &quant.table);
         if (quant.table.sections)
             TRY_CUDA("compress", frugi_gpu_qsgd_encode_launch(&quant, g->processors, stream));
@@ -93,7 +82,7 @@ frug_status frugi_cuda_qsgd_encode(frug_cuda *g, const frugi_frame_size *cut, co
     return FRUG_OK;
 }
 
-frug_status frugi_cuda_qsgd_sum(const frug_cuda *g, const frugi_frame_size *cut, uint64_t step,
+frug_status frugi_cuda_qsgd_sum(const frug_cuda *g, const frugi_step_sections *cut, uint64_t step,
                                 const frugi_gpu_sum_args *sum, bool only_check, frug_stream stream) {
     frugi_gpu_qsgd_sum_args quant = {.frames = sum->frames,
                                      .dst = sum->dst,
@@ -102,7 +91,7 @@ frug_status frugi_cuda_qsgd_sum(const frug_cuda *g, const frugi_frame_size *cut,
                                      .gain = sum->gain,
                                      .error = sum->error};
     memcpy(quant.frame, sum->frame, sizeof quant.frame);
-    for (size_t at = 0; at < cut->sections;) {
+    for (size_t at = 0; at < cut->size.sections;) {
         at = fill_qsgd_table(g, cut, step, at, &quant.table);
         if (quant.table.sections && only_check)
             TRY_CUDA("check", frugi_gpu_qsgd_check_launch(&quant, g->processors, stream));

@@ -2,7 +2,9 @@
  * test_alloc_failure.c - fail the n-th allocation, for every n, in each use of the library: the call returns
  * FRUG_ERR_MEMORY, nothing leaks, nothing crashes, and the next attempt works.
  */
+#include "comm/comm.h"
 #include "support/assertions.h"
+#include "support/test_clock.h"
 #include "support/thread_group.h"
 
 #include "faults/alloc_faults.h"
@@ -32,22 +34,29 @@ static frug_status make_layout(frug_layout **layout) {
 
 static float grad[N], sum[N];
 
-static frug_status compress_and_decode(frug_compressor *c) {
-    static unsigned char buffer[FRAMES][8 * N + 4096];
+static unsigned char frame[FRAMES][8 * N + 4096];
+static size_t frame_bytes[FRAMES];
+
+static frug_status decode(frug_decoder *decoder) {
     const void *frames[FRAMES];
-    size_t lens[FRAMES], cap = 0, len = 0;
+    for (size_t i = 0; i < FRAMES; i++)
+        frames[i] = frame[i];
+    return frug_decode_add(decoder, (frug_range){0, N}, frames, frame_bytes, FRAMES, 1, sum);
+}
+
+static frug_status compress_and_decode(frug_compressor *c) {
+    static unsigned char saved[sizeof frame[0]];
+    size_t cap = 0, len = 0;
     frug_status status = frug_compressor_bound(c, (frug_range){0, N}, &cap);
-    assert_true(status != FRUG_OK || cap <= sizeof buffer[0]);
-    for (uint64_t i = 0; i < FRAMES && status == FRUG_OK; i++) {
-        frames[i] = buffer[i];
-        status = frug_compress(c, i, (frug_range){0, N}, grad, buffer[i], sizeof buffer[i], &lens[i]);
-    }
+    assert_true(status != FRUG_OK || cap <= sizeof frame[0]);
+    for (uint64_t i = 0; i < FRAMES && status == FRUG_OK; i++)
+        status = frug_compress(c, i, (frug_range){0, N}, grad, frame[i], sizeof frame[i], &frame_bytes[i]);
     if (status == FRUG_OK)
-        status = frug_decode_add(frug_compressor_decoder(c), (frug_range){0, N}, frames, lens, FRAMES, 1, sum);
+        status = decode(frug_compressor_decoder(c));
     if (status == FRUG_OK)
-        status = frug_compressor_save(c, buffer[0], sizeof buffer[0], &len);
+        status = frug_compressor_save(c, saved, sizeof saved, &len);
     if (status == FRUG_OK)
-        status = frug_compressor_restore(c, buffer[0], len);
+        status = frug_compressor_restore(c, saved, len);
     return status;
 }
 
@@ -65,6 +74,21 @@ static frug_status use_compressor(const void *text) {
     frug_compressor_destroy(c);
     frug_layout_destroy(layout);
     frug_config_destroy(config);
+    return status;
+}
+
+/* A decoder by the layout alone, of the frames that were compressed last. */
+static frug_status use_decoder(const void *text) {
+    frug_layout *layout = NULL;
+    frug_decoder *decoder = NULL;
+    (void)text;
+    frug_status status = make_layout(&layout);
+    if (status == FRUG_OK)
+        status = frug_decoder_create(layout, 2, &decoder);
+    if (status == FRUG_OK)
+        status = decode(decoder);
+    frug_decoder_destroy(decoder);
+    frug_layout_destroy(layout);
     return status;
 }
 
@@ -137,17 +161,29 @@ static void a_compressor_survives_every_failed_allocation(void **state) {
     }
 }
 
+static void a_decoder_survives_every_failed_allocation(void **state) {
+    (void)state;
+    static const char *const configs[] = {"frugrad", "topk"}; /* by blocks, by units */
+    for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
+        OK(use_compressor(configs[i]));
+        sweep(use_decoder, configs[i]);
+    }
+}
+
 static void an_optimizer_survives_every_failed_allocation(void **state) {
     (void)state;
     for (size_t i = 0; frug_optimizer_at(i) != NULL; i++)
         sweep(use_optimizer, frug_optimizer_at(i)->name);
 }
 
+#define TIMEOUT 1e-3 /* seconds of the turned clock; a rank that waits reads it as often */
+
 /** Two ranks, the second of which has its n-th allocation fail. */
 typedef struct exchange {
     const char *config;
     long n;
     bool fired;
+    atomic_bool rank_0_done;
 } exchange;
 
 static frug_status exchange_once(frug_comm *comm, void *shared) {
@@ -155,6 +191,7 @@ static frug_status exchange_once(frug_comm *comm, void *shared) {
     float mine[N];
     frug_layout *layout = NULL;
     frug_reducer *reducer = NULL;
+    comm->poll_seconds = -1; /* sleep at once: by a clock that stands still, polling would not end */
     memcpy(mine, grad, sizeof mine);
     frug_status status = make_layout(&layout);
     if (frug_comm_rank(comm) == 1)
@@ -169,6 +206,10 @@ static frug_status exchange_once(frug_comm *comm, void *shared) {
     }
     frug_reducer_destroy(reducer);
     frug_layout_destroy(layout);
+    if (frug_comm_rank(comm) == 0)
+        atomic_store(&e->rank_0_done, true);
+    else if (status != FRUG_OK)
+        turned_clock_pass(&e->rank_0_done, 2 * TIMEOUT); /* maybe it could not tell rank 0 */
     return status;
 }
 
@@ -182,10 +223,12 @@ static void a_rank_without_memory_fails_alone_and_is_reported(void **state) {
                                           "frugrad,reduce=nodes,node=1"};
     for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
         exchange e = {.config = configs[i], .fired = true};
+        use_turned_clock();
         for (e.n = 1; e.fired; e.n++) {
             thread_worker member[2];
             uint64_t now = 1;
-            run_workers(2, exchange_once, &e, 0.1, member);
+            e.rank_0_done = false;
+            run_workers(2, exchange_once, &e, TIMEOUT, member);
             frug_memory(&now, NULL);
             if (now != 0)
                 fail_msg("%s: allocation %ld of rank 1 failed, and %llu bytes leak", e.config, e.n,
@@ -197,6 +240,7 @@ static void a_rank_without_memory_fails_alone_and_is_reported(void **state) {
                 fail_msg("%s: allocation %ld of rank 1 failed; rank 0 returns %d (%s), rank 1 %d (%s)", e.config, e.n,
                          member[0].status, member[0].error, member[1].status, member[1].error);
         }
+        restore_clock();
         assert_true(e.n > 3);
     }
 }
@@ -207,6 +251,7 @@ int main(void) {
         grad[i] = next_bell(&seed);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_compressor_survives_every_failed_allocation),
+        cmocka_unit_test(a_decoder_survives_every_failed_allocation),
         cmocka_unit_test(an_optimizer_survives_every_failed_allocation),
         cmocka_unit_test(a_rank_without_memory_fails_alone_and_is_reported),
     };

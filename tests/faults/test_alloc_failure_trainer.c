@@ -1,11 +1,15 @@
 /*
  * test_alloc_failure_trainer.c - fail the n-th allocation of the process in a small training run, in one that resumes,
  * in an evaluation and in restoring a checkpoint. Each ends with an error message and a status, or with the result of
- * a run in which nothing failed; nothing leaks, and no partial checkpoint is left.
+ * a run in which nothing failed; nothing leaks, and no partial checkpoint is left. Also: one of two workers that open a
+ * checkpoint has no memory.
  */
 #include "base/hash.h"
+#include "comm/comm.h"
 #include "faults/alloc_faults.h"
 #include "io/error.h"
+#include "support/test_clock.h"
+#include "support/thread_group.h"
 #include "trainer/checkpoint_helpers.h"
 #include "trainer/run/job.h"
 
@@ -227,6 +231,62 @@ static void restoring_survives_failed_allocations(void **state) {
     sweep("restore", use_restore);
 }
 
+/* ---- a worker other than 0 ----------------------------------------------------------------------- */
+
+#define TIMEOUT 1e-3 /* seconds of the turned clock; a worker that waits reads it as often */
+
+/** A checkpoint that two workers open. Worker 1 has its n-th allocation fail. */
+typedef struct joint_open {
+    const char *path;
+    long n;
+    bool fired;
+    atomic_bool worker_0_done;
+} joint_open;
+
+static frug_status open_jointly(frug_comm *comm, void *shared) {
+    joint_open *o = shared;
+    fgt_checkpoint *checkpoint = NULL;
+    json_t *metadata = NULL;
+    uint64_t step = 0;
+    comm->poll_seconds = -1; /* sleep at once: by a clock that stands still, polling would not end */
+    if (frug_comm_rank(comm) == 1)
+        fault_arm(o->n);
+    int code = fgt_checkpoint_open(o->path, comm, &checkpoint, &metadata, &step);
+    fgt_checkpoint_close(checkpoint);
+    if (frug_comm_rank(comm) == 0) {
+        atomic_store(&o->worker_0_done, true);
+    } else {
+        o->fired = fault_fired;
+        fault_arm(0);
+        if (code != FGIO_EXIT_OK)
+            turned_clock_pass(&o->worker_0_done, 2 * TIMEOUT);
+    }
+    return code == FGIO_EXIT_OK && step == 2 ? FRUG_OK : FRUG_ERR_MEMORY;
+}
+
+/* Worker 0 waits for its timeout only if it was the library that had no memory, maybe for a message. */
+static void a_worker_without_memory_fails_with_a_message(void **state) {
+    (void)state;
+    joint_open o = {.path = path_under("samples"), .fired = true};
+    use_turned_clock();
+    for (o.n = 1; o.fired; o.n++) {
+        thread_worker worker[2];
+        captured_errors errors;
+        o.worker_0_done = false;
+        capture_errors(&errors);
+        run_workers(2, open_jointly, &o, TIMEOUT, worker);
+        end_capture_errors(&errors);
+        check_leaks("open", o.n);
+        assert_int_equal(worker[1].status, o.fired ? FRUG_ERR_MEMORY : FRUG_OK);
+        if (o.fired && strstr(errors.text, "memory") == NULL && worker[1].error[0] == '\0')
+            fail_msg("allocation %ld of worker 1 failed, and there is no message: %s", o.n, errors.text);
+        if (worker[0].error[0] != '\0' && worker[1].error[0] == '\0')
+            fail_msg("allocation %ld of worker 1 failed, and worker 0 fails: %s", o.n, errors.text);
+    }
+    restore_clock();
+    assert_true(o.n > 6);
+}
+
 /* ---- jansson 2.14 does not survive all failed allocations itself --------------------------------- */
 
 static _Thread_local bool parsing;
@@ -285,6 +345,7 @@ int main(void) {
         cmocka_unit_test(resuming_survives_failed_allocations),
         cmocka_unit_test(evaluation_survives_failed_allocations),
         cmocka_unit_test(restoring_survives_failed_allocations),
+        cmocka_unit_test(a_worker_without_memory_fails_with_a_message),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -59,6 +59,16 @@ static inline void turned_clock_await(int readers) {
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
 
+/** For a thread that has failed while one other thread may wait for it: let time pass until that one is done. */
+static inline void turned_clock_pass(const atomic_bool *done, double seconds) {
+    turned_clock_turn(0); /* from now on only the other thread reads it */
+    while (!atomic_load(done)) {
+        if (turned_clock_readers() > 0)
+            turned_clock_turn(seconds);
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    }
+}
+
 /** A clock that advances by a microsecond with every reading: whatever is measured takes time. */
 static inline double read_ticking_clock(void) {
     static atomic_ullong readings;

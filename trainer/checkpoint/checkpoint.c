@@ -131,11 +131,12 @@ static int find_and_open(fgt_checkpoint *c, const char *path, char **text) {
     return *text == NULL ? fgio_error("%s: out of memory", path) : FGIO_EXIT_OK;
 }
 
-/* Sends a text from worker 0 to all, in chunks. Returns errors of the comm only. */
+/* Sends a text from worker 0 to all, in chunks; a worker with a NULL text drops it. Returns errors of the comm only. */
 static int broadcast_text(fgt_checkpoint *c, char *text, size_t bytes) {
     for (size_t at = 0; at < bytes; at += FGT_CHUNK_BYTES) {
         size_t some = bytes - at < FGT_CHUNK_BYTES ? bytes - at : FGT_CHUNK_BYTES;
-        frug_status status = c->rank == 0 ? FRUG_OK : frug_comm_receive(c->comm, 0, text + at, some);
+        void *dst = text == NULL ? c->chunk : (void *)(text + at);
+        frug_status status = c->rank == 0 ? FRUG_OK : frug_comm_receive(c->comm, 0, dst, some);
         for (int r = 1; r < c->size && c->rank == 0 && status == FRUG_OK; r++)
             status = frug_comm_send(c->comm, r, text + at, some);
         if (status != FRUG_OK)
@@ -152,14 +153,14 @@ static int receive_metadata(fgt_checkpoint *c) {
         if (broadcast_status(c, &state, &bytes) != FGIO_EXIT_OK)
             return FGIO_EXIT_FAIL;
     } while (state == OPEN_IN_PROGRESS);
-    char *text = state == OPEN_DONE && bytes <= METADATA_BYTES_MAX ? malloc((size_t)bytes + 1) : NULL;
-    if (text == NULL)
-        return state == OPEN_FAILED ? FGIO_EXIT_FAIL : fgio_error("checkpoint: no memory for its metadata");
+    if (state == OPEN_FAILED)
+        return FGIO_EXIT_FAIL;
+    char *text = bytes <= METADATA_BYTES_MAX ? malloc((size_t)bytes + 1) : NULL;
     int code = broadcast_text(c, text, (size_t)bytes);
-    json_t *metadata = code == FGIO_EXIT_OK ? json_loadb(text, (size_t)bytes, 0, &error) : NULL;
+    json_t *metadata = code == FGIO_EXIT_OK && text ? json_loadb(text, (size_t)bytes, 0, &error) : NULL;
     free(text);
     if (metadata == NULL)
-        return FGIO_EXIT_FAIL;
+        return code == FGIO_EXIT_OK ? fgio_error("%s: no memory for its metadata", c->path) : code;
     code = parse_metadata(c, c->path, metadata);
     json_decref(metadata);
     return code;
@@ -177,11 +178,10 @@ static int open_and_send_metadata(fgt_checkpoint *c, const char *path) {
     return code;
 }
 
-int fgt_checkpoint_open(const char *path, frug_comm *comm, fgt_checkpoint **checkpoint, json_t **metadata,
-                        uint64_t *step) {
+static fgt_checkpoint *create(const char *path, frug_comm *comm) {
     fgt_checkpoint *c = calloc(1, sizeof *c);
     if (c == NULL)
-        return fgio_error("%s: out of memory", path);
+        return NULL;
     *c = (fgt_checkpoint){.comm = comm,
                           .rank = frug_comm_rank(comm),
                           .size = frug_comm_size(comm),
@@ -189,9 +189,33 @@ int fgt_checkpoint_open(const char *path, frug_comm *comm, fgt_checkpoint **chec
                           .file = FGIO_TENSOR_FILE_CLOSED,
                           .chunk = malloc(FGT_CHUNK_BYTES),
                           .gathered = calloc((size_t)frug_comm_size(comm), STATUS_WORDS * sizeof *c->gathered)};
-    int code = c->path == NULL || c->chunk == NULL || c->gathered == NULL ? fgio_error("%s: out of memory", path)
-               : c->rank == 0                                             ? open_and_send_metadata(c, path)
-                                                                          : receive_metadata(c);
+    if (c->path != NULL && c->chunk != NULL && c->gathered != NULL)
+        return c;
+    fgt_checkpoint_close(c);
+    return NULL;
+}
+
+/* Worker 0 receives all codes and sends the worst one to all. Unlike an all-gather it needs no memory here. */
+static int agree(frug_comm *comm, int code) {
+    int rank = frug_comm_rank(comm), size = frug_comm_size(comm), worst = code;
+    frug_status status = rank == 0 ? FRUG_OK : frug_comm_send(comm, 0, &code, sizeof code);
+    for (int r = 1; r < size && rank == 0 && status == FRUG_OK; r++) {
+        status = frug_comm_receive(comm, r, &code, sizeof code);
+        worst = code > worst ? code : worst;
+    }
+    for (int r = 1; r < size && rank == 0 && status == FRUG_OK; r++)
+        status = frug_comm_send(comm, r, &worst, sizeof worst);
+    if (rank != 0 && status == FRUG_OK)
+        status = frug_comm_receive(comm, 0, &worst, sizeof worst);
+    return status == FRUG_OK ? worst : fgio_library_error("checkpoint");
+}
+
+int fgt_checkpoint_open(const char *path, frug_comm *comm, fgt_checkpoint **checkpoint, json_t **metadata,
+                        uint64_t *step) {
+    fgt_checkpoint *c = create(path, comm);
+    int code = agree(comm, c == NULL ? fgio_error("%s: out of memory", path) : FGIO_EXIT_OK);
+    if (code == FGIO_EXIT_OK)
+        code = c->rank == 0 ? open_and_send_metadata(c, path) : receive_metadata(c);
     if (code != FGIO_EXIT_OK) {
         fgt_checkpoint_close(c);
         return code;

@@ -10,40 +10,18 @@
 #include "io/error.h"
 #include "support/test_clock.h"
 #include "support/thread_group.h"
-#include "trainer/checkpoint_helpers.h"
-#include "trainer/run/job.h"
+#include "trainer/job_helpers.h"
 
 #include <limits.h>
 
-static char folder[256];
-
-static const char *path_under(const char *name) {
-    static char path[4][512];
-    static int next;
-    char *p = path[next++ % 4];
-    snprintf(p, sizeof path[0], "%s/%s", folder, name);
-    return p;
-}
-
 static fgt_job tiny_job(void) {
-    return (fgt_job){.model = "mlp",
-                     .data = "builtin",
-                     .method = "frugrad",
-                     .schedule = "cosine,warmup=1",
-                     .rate = 0.01,
-                     .steps = 2,
-                     .seed = 1,
-                     .workers = 1,
-                     .threads = 1,
-                     .batch = 4,
-                     .accumulate = 1,
-                     .samples = 40,
-                     .save_every = 1,
-                     .eval_every = 1000000,
-                     .keep = 100,
-                     .augment = FGT_AUGMENT_AUTO,
-                     .overlap = true,
-                     .eval = true};
+    fgt_job job = small_job("mlp", "frugrad", 1);
+    job.schedule = "cosine,warmup=1";
+    job.steps = 2;
+    job.accumulate = 1;
+    job.samples = 40;
+    job.save_every = 1;
+    return job;
 }
 
 /* 0 if the file is not there. */
@@ -174,13 +152,13 @@ static void check_leaks(const char *name, long n) {
 
 /* One run with the n-th allocation failing. */
 static void run_with_fault(const char *name, use_fn *use, long n, uint64_t expected) {
-    captured_errors errors;
+    stderr_capture errors;
     uint64_t result = 0;
-    capture_errors(&errors);
+    stderr_capture_begin(&errors);
     fault_arm_process(n);
     int status = use(&result);
     fault_disarm_process();
-    end_capture_errors(&errors);
+    stderr_capture_end(&errors);
     check_leaks(name, n);
     char left[sizeof leftover];
     memcpy(left, leftover, sizeof left);
@@ -271,11 +249,11 @@ static void a_worker_without_memory_fails_with_a_message(void **state) {
     use_turned_clock();
     for (o.n = 1; o.fired; o.n++) {
         thread_worker worker[2];
-        captured_errors errors;
+        stderr_capture errors;
         o.worker_0_done = false;
-        capture_errors(&errors);
+        stderr_capture_begin(&errors);
         run_workers(2, open_jointly, &o, TIMEOUT, worker);
-        end_capture_errors(&errors);
+        stderr_capture_end(&errors);
         check_leaks("open", o.n);
         assert_int_equal(worker[1].status, o.fired ? FRUG_ERR_MEMORY : FRUG_OK);
         if (o.fired && strstr(errors.text, "memory") == NULL && worker[1].error[0] == '\0')
@@ -310,9 +288,8 @@ json_t *__wrap_json_loadb(const char *text, size_t len, size_t flags, json_error
 
 /* Two checkpoints of a run, and two of the small state. */
 static int set_up(void **state) {
-    (void)state;
+    make_job_folder(state);
     json_set_alloc_funcs(jansson_malloc, free);
-    make_folder(folder, sizeof folder);
     fgt_job job = tiny_job();
     fgt_report report;
     frug_comm *comm = NULL;
@@ -332,11 +309,9 @@ static int set_up(void **state) {
 }
 
 static int tear_down(void **state) {
-    (void)state;
     remove_folder(path_under("start"));
     remove_folder(path_under("samples"));
-    remove_folder(folder);
-    return 0;
+    return remove_job_folder(state);
 }
 
 int main(void) {

@@ -371,12 +371,12 @@ static void an_incomplete_end_is_ignored_and_a_long_list_rejected(void **state) 
 }
 
 static void one_line_for_files_that_are_not_there(void **state) {
-    captured_errors said;
+    stderr_capture said;
     FILE *null = fopen("/dev/null", "w");
     (void)state;
-    capture_errors(&said);
+    stderr_capture_begin(&said);
     int code = fgl_report_tables("/nowhere/at/all", NULL, NULL, null);
-    end_capture_errors(&said);
+    stderr_capture_end(&said);
     fclose(null);
     assert_int_equal(code, 1);
     assert_non_null(strstr(said.text, "/nowhere/at/all"));

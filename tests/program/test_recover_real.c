@@ -355,12 +355,12 @@ static void test_bad_recordings(void **state) {
         {{"0/x", "1/x", "2/x", "3/x"}, "a NaN", {32, 32}},
     };
     for (size_t b = 0; b < sizeof bad / sizeof bad[0]; b++) {
-        char place[TEMP_PATH_MAX], path[TEMP_PATH_MAX + 8];
+        char directory[TEMP_PATH_MAX], path[TEMP_PATH_MAX + 8];
         fgp_recording r;
         float *all = NULL;
         stderr_capture said;
-        temp_dir_create(place, "bad");
-        snprintf(path, sizeof path, "%s/x", place);
+        temp_dir_create(directory, "bad");
+        snprintf(path, sizeof path, "%s/x", directory);
         write_recording(&bad[b], path);
         stderr_capture_begin(&said);
         int status = fgp_recording_open(path, &r);
@@ -368,7 +368,7 @@ static void test_bad_recordings(void **state) {
             status = fgp_recorded_load(&r, &r.stream[0], 4, &all);
         fgp_recording_close(&r);
         const char *text = stderr_capture_end(&said);
-        temp_dir_remove(place);
+        temp_dir_remove(directory);
         assert_null(all);
         if (status != FGIO_EXIT_FAIL || !strstr(text, bad[b].why))
             fail_msg("case %zu: status %d, '%s' without '%s'", b, status, text, bad[b].why);

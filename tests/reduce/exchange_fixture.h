@@ -223,4 +223,13 @@ static inline void worked_example_check(const worked_example *l, int size, const
     }
 }
 
+/** All ranks get the same bits, nothing is lost, and all bytes sent are received. */
+static inline void fixture_check(const char *config, const frug_layout *layout, int size, bool two_ranges) {
+    fixture f = {.config = config, .layout = layout, .two_ranges = two_ranges};
+    fixture_run_ok(&f, size);
+    fixture_check_conservation(&f, size);
+    fixture_bytes(&f, size);
+    fixture_free(&f, size);
+}
+
 #endif

@@ -17,11 +17,7 @@ static void all_workers_get_the_same_bits_and_nothing_is_lost(void **state) {
         for (size_t s = 0; s < COUNT(groups); s++) {
             char text[128];
             snprintf(text, sizeof text, "reduce=nodes,node=%d,%s", groups[s].node, configs[c]);
-            fixture f = {.config = text, .layout = z, .two_ranges = c < 2};
-            fixture_run_ok(&f, groups[s].size);
-            fixture_check_conservation(&f, groups[s].size);
-            fixture_bytes(&f, groups[s].size);
-            fixture_free(&f, groups[s].size);
+            fixture_check(text, z, groups[s].size, c < 2);
         }
     frug_layout_destroy(z);
 }

@@ -4,14 +4,9 @@
 
 #include "base/status.h"
 #include "config/config.h"
+#include "support/assertions.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 static inline frug_config *parse(const char *text) {
     frug_config *config = NULL;

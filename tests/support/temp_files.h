@@ -1,6 +1,8 @@
-/* temp_files.h - for tests of data sets: files in a temporary directory, capture of stderr, location of real data. */
+/* temp_files.h - for tests of data sets: files in a temporary directory, location of real data. */
 #ifndef FRUG_TEST_TEMP_FILES_H
 #define FRUG_TEST_TEMP_FILES_H
+
+#include "support/stderr_capture.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -13,65 +15,40 @@
 enum { TEMP_PATH_MAX = 512 };
 
 /** Create a directory `name` inside a new temporary directory. */
-static inline void temp_dir_create(char place[TEMP_PATH_MAX], const char *name) {
+static inline void temp_dir_create(char directory[TEMP_PATH_MAX], const char *name) {
     char root[] = "/tmp/frugrad-test-XXXXXX";
     assert_non_null(mkdtemp(root));
-    snprintf(place, TEMP_PATH_MAX, "%s/%s", root, name);
-    assert_int_equal(mkdir(place, 0700), 0);
+    snprintf(directory, TEMP_PATH_MAX, "%s/%s", root, name);
+    assert_int_equal(mkdir(directory, 0700), 0);
 }
 
-static inline void temp_dir_write(const char *place, const char *name, const void *data, size_t len) {
+static inline void temp_dir_write(const char *directory, const char *name, const void *data, size_t len) {
     char path[2 * TEMP_PATH_MAX];
-    snprintf(path, sizeof path, "%s/%s", place, name);
+    snprintf(path, sizeof path, "%s/%s", directory, name);
     FILE *file = fopen(path, "wb");
     assert_non_null(file);
     assert_int_equal(fwrite(data, 1, len, file), len);
     assert_int_equal(fclose(file), 0);
 }
 
-static inline void temp_dir_write_text(const char *place, const char *name, const char *text) {
-    temp_dir_write(place, name, text, strlen(text));
+static inline void temp_dir_write_text(const char *directory, const char *name, const char *text) {
+    temp_dir_write(directory, name, text, strlen(text));
 }
 
 /** Remove the directory, the files in it and its parent. */
-static inline void temp_dir_remove(char place[TEMP_PATH_MAX]) {
+static inline void temp_dir_remove(char directory[TEMP_PATH_MAX]) {
     char path[2 * TEMP_PATH_MAX];
-    DIR *dir = opendir(place);
+    DIR *dir = opendir(directory);
     assert_non_null(dir);
     for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
-        snprintf(path, sizeof path, "%s/%s", place, entry->d_name);
+        snprintf(path, sizeof path, "%s/%s", directory, entry->d_name);
         if (entry->d_name[0] != '.')
             unlink(path);
     }
     closedir(dir);
-    rmdir(place);
-    *strrchr(place, '/') = '\0';
-    rmdir(place);
-}
-
-/** Capture stderr between begin and end; end returns the captured text. */
-typedef struct stderr_capture {
-    int saved;
-    FILE *to;
-    char text[1024];
-} stderr_capture;
-
-static inline void stderr_capture_begin(stderr_capture *c) {
-    fflush(stderr);
-    c->saved = dup(STDERR_FILENO);
-    c->to = tmpfile();
-    assert_non_null(c->to);
-    dup2(fileno(c->to), STDERR_FILENO);
-}
-
-static inline const char *stderr_capture_end(stderr_capture *c) {
-    fflush(stderr);
-    dup2(c->saved, STDERR_FILENO);
-    close(c->saved);
-    rewind(c->to);
-    c->text[fread(c->text, 1, sizeof c->text - 1, c->to)] = '\0';
-    fclose(c->to);
-    return c->text;
+    rmdir(directory);
+    *strrchr(directory, '/') = '\0';
+    rmdir(directory);
 }
 
 /** A path below the folder that FRUGRAD_DATA names, or NULL (with a message) if it is not there. */

@@ -3,7 +3,7 @@
 #define FRUG_TEST_CHECKPOINT_HELPERS_H
 
 #include "trainer/checkpoint/checkpoint.h"
-#include "support/assertions.h"
+#include "support/stderr_capture.h"
 #include "trainer/base/counted_alloc.h"
 
 #include <dirent.h>
@@ -124,34 +124,6 @@ static inline void remove_folder(const char *folder) {
     if (dir)
         closedir(dir);
     rmdir(folder);
-}
-
-/* Captured stderr, to search messages in it. A pipe, because the tests of a full disk cannot write files. */
-typedef struct captured_errors {
-    int saved, read_end;
-    char text[8192];
-} captured_errors;
-
-static inline void capture_errors(captured_errors *o) {
-    int ends[2];
-    fflush(stderr);
-    o->saved = dup(STDERR_FILENO);
-    assert_int_equal(pipe(ends), 0);
-    dup2(ends[1], STDERR_FILENO);
-    close(ends[1]);
-    o->read_end = ends[0];
-}
-
-static inline void end_capture_errors(captured_errors *o) {
-    size_t len = 0;
-    fflush(stderr);
-    dup2(o->saved, STDERR_FILENO);
-    close(o->saved);
-    const size_t room = sizeof o->text - 1;
-    for (ssize_t got; len < room && (got = read(o->read_end, o->text + len, room - len)) > 0;)
-        len += (size_t)got;
-    o->text[len] = '\0';
-    close(o->read_end);
 }
 
 #endif

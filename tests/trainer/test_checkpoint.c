@@ -139,7 +139,7 @@ static void old_checkpoints_are_removed_and_directories_created(void **state) {
     frug_comm *comm;
     sample_state s;
     char deep[300], path[400];
-    captured_errors said;
+    stderr_capture said;
     (void)state;
     open_single(&comm, &s, 1);
     for (uint64_t step = 10; step <= 50; step += 10)
@@ -147,14 +147,14 @@ static void old_checkpoints_are_removed_and_directories_created(void **state) {
     assert_int_equal(count_files(folder, "step-"), 2);
     name_of(40, path, sizeof path);
     assert_int_equal(access(path, R_OK), 0);
-    capture_errors(&said);
+    stderr_capture_begin(&said);
     assert_int_equal(write_later(&s, 1, 20, 1), 0); /* another run with lower steps: it must not remove later ones */
-    end_capture_errors(&said);
+    stderr_capture_end(&said);
     assert_non_null(strstr(said.text, "step 50"));
     assert_int_equal(count_files(folder, "step-"), 3);
-    capture_errors(&said);
+    stderr_capture_begin(&said);
     assert_int_equal(write_later(&s, 1, 30, 1), 0); /* which it says once */
-    end_capture_errors(&said);
+    stderr_capture_end(&said);
     assert_null(strstr(said.text, "step 50"));
     assert_int_equal(count_files(folder, "step-"), 3); /* 20 has gone */
     snprintf(deep, sizeof deep, "%s/a/b", folder);
@@ -230,7 +230,7 @@ static void damaged_checkpoint_is_skipped(void **state) {
     frug_comm *comm;
     sample_state s, t;
     char path[400];
-    captured_errors said;
+    stderr_capture said;
     struct stat st;
     uint64_t step = 0;
     bool redistributed;
@@ -241,25 +241,25 @@ static void damaged_checkpoint_is_skipped(void **state) {
         assert_int_equal(write_step(&s, i, 0), 0);
     name_of(2, path, sizeof path);
     assert_int_equal(stat(path, &st), 0);
-    const long places[] = {3, 20, 2000, st.st_size / 2, -1};
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        flip(path, places[i]);
-        capture_errors(&said);
+    const long offsets[] = {3, 20, 2000, st.st_size / 2, -1};
+    for (size_t i = 0; i < sizeof offsets / sizeof *offsets; i++) {
+        flip(path, offsets[i]);
+        stderr_capture_begin(&said);
         int code = open_and_restore(folder, &t, &step, &redistributed), alone_code;
         uint64_t unused;
         alone_code = open_and_restore(path, &t, &unused, &redistributed);
-        end_capture_errors(&said);
+        stderr_capture_end(&said);
         assert_int_equal(code, 0);
         assert_int_equal(step, 1);
         assert_int_equal(alone_code, 1); /* opened by its name, it is an error */
         assert_non_null(strstr(said.text, path));
         assert_non_null(strstr(said.text, "step 1"));
-        flip(path, places[i]);
+        flip(path, offsets[i]);
     }
     assert_int_equal(truncate(path, st.st_size - 1), 0);
-    capture_errors(&said);
+    stderr_capture_begin(&said);
     assert_int_equal(open_and_restore(folder, &t, &step, &redistributed), 0);
-    end_capture_errors(&said);
+    stderr_capture_end(&said);
     assert_int_equal(step, 1);
     assert_true(same_states(&s, &t));
     remove_folder(folder);
@@ -269,16 +269,16 @@ static void damaged_checkpoint_is_skipped(void **state) {
 }
 
 static void expect_refused(const char *path, const sample_state *s, const char *words) {
-    captured_errors said;
+    stderr_capture said;
     uint64_t step;
     bool redistributed;
-    capture_errors(&said);
+    stderr_capture_begin(&said);
     int code = open_and_restore(path, s, &step, &redistributed);
-    end_capture_errors(&said);
+    stderr_capture_end(&said);
     assert_int_equal(code, 1);
     assert_non_null(strstr(said.text, path));
     if (!strstr(said.text, words))
-        fail_msg("said '%s'; expected '%s'", said.text, words);
+        fail_msg("the message is '%s'; expected '%s'", said.text, words);
 }
 
 static void run_that_does_not_fit_is_refused(void **state) {
@@ -337,7 +337,7 @@ static void full_disk_fails_on_all_workers_and_keeps_older_files(void **state) {
     static const rlim_t rooms[] = {0, 100, 5000, 20000}; /* of 38 kB with three workers: header, weights, residuals */
     frug_comm *comm;
     sample_state s;
-    captured_errors said;
+    stderr_capture said;
     uint64_t step = 0;
     bool redistributed;
     (void)state;
@@ -345,11 +345,11 @@ static void full_disk_fails_on_all_workers_and_keeps_older_files(void **state) {
     assert_int_equal(write_step(&s, 1, 1), 0);
     for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++) {
         thread_worker member[THREAD_WORKERS_MAX];
-        capture_errors(&said);
+        stderr_capture_begin(&said);
         limit_files(rooms[i]);
         run_workers(3, write_to_full_disk, NULL, 20.0, member);
         limit_files(RLIM_INFINITY);
-        end_capture_errors(&said);
+        stderr_capture_end(&said);
         for (int r = 0; r < 3; r++)
             if (member[r].status != FRUG_OK)
                 fail_msg("worker %d did not fail with room for %d bytes", r, (int)rooms[i]);
@@ -519,11 +519,11 @@ static frug_status disagree(frug_comm *comm, void *shared) {
 
 static void disagreeing_workers_write_nothing(void **state) {
     thread_worker member[THREAD_WORKERS_MAX];
-    captured_errors said;
+    stderr_capture said;
     (void)state;
-    capture_errors(&said);
+    stderr_capture_begin(&said);
     run_workers(3, disagree, NULL, 20.0, member);
-    end_capture_errors(&said);
+    stderr_capture_end(&said);
     for (int r = 0; r < 3; r++)
         assert_int_equal(member[r].status, FRUG_OK);
     assert_non_null(strstr(said.text, "workers 0 and 1 disagree about the step"));

@@ -2,19 +2,13 @@
  * test_data_builtin.c - synthetic data: reproducible, of any size, and as hard as stated: a predictor that knows the
  * rule gets (nearly) all right, a linear model does not. Models here are small and deterministic.
  */
-#include "trainer/data/data_set.h"
-#include "io/error.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
-#include "support/temp_files.h"
+#include "trainer/data_helpers.h"
 
 static fgt_data *open_builtin(fgt_data_options want) {
     fgt_data *data = NULL;
@@ -292,13 +286,8 @@ static void odd_sizes_work_or_are_refused(void **state) {
     }
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         fgt_data_options want = bad[i];
-        fgt_data *data = NULL;
-        stderr_capture c;
         want.path = "builtin";
-        stderr_capture_begin(&c);
-        int status = fgt_data_open(&want, &data);
-        assert_non_null(strstr(stderr_capture_end(&c), "expected at"));
-        assert_int_equal(status, FGIO_EXIT_FAIL);
+        assert_data_refused(&want, "expected at");
     }
 }
 

@@ -2,25 +2,19 @@
  * test_data_folder.c - image folders: JPEG and PNG are decoded and resized, classes are directories, batches do not
  * depend on the number of threads, and damaged or too large files are reported by name.
  */
-#include "trainer/data/data_set.h"
 #include "trainer/data/image_decode.h"
 #include "trainer/data/image_resize.h"
 #include "trainer/run/job.h"
-#include "io/error.h"
 
 #include <math.h>
 #include <png.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <jpeglib.h>
 
-#include <cmocka.h>
-
-#include "support/temp_files.h"
+#include "trainer/data_helpers.h"
 
 enum { W = 60, H = 44, SIDE = 28 };
 
@@ -125,13 +119,7 @@ static fgt_data *open_folder(const char *path, uint32_t channels, int augment) {
 
 static void assert_refused(const char *path, const char *reason) {
     fgt_data_options want = {.task = FGT_TASK_IMAGES, .path = path, .channels = 3, .height = SIDE, .width = SIDE};
-    fgt_data *data = NULL;
-    stderr_capture c;
-    stderr_capture_begin(&c);
-    int status = fgt_data_open(&want, &data);
-    stderr_capture_end(&c);
-    if (status != FGIO_EXIT_FAIL || data != NULL || strstr(c.text, reason) == NULL)
-        fail_msg("said '%s'; expected: %s", c.text, reason);
+    assert_data_refused(&want, reason);
 }
 
 /* ---- files ---- */
@@ -164,7 +152,7 @@ static void assert_bad(const unsigned char *file, size_t len, const char *reason
     fgio_reason why = {""};
     assert_int_equal(fgt_image_decode(file, len, 1, &p, &why), -1);
     if (strstr(why.text, reason) == NULL)
-        fail_msg("said '%s'; expected: %s", why.text, reason);
+        fail_msg("the message is '%s'; expected: %s", why.text, reason);
 }
 
 static void bad_files_are_refused(void **state) {
@@ -347,7 +335,7 @@ static void damaged_image_stops_the_run(void **state) {
         stderr_capture_end(&c);
         assert_int_equal(status, FGIO_EXIT_FAIL);
         if (strstr(c.text, files[i]) == NULL || strstr(c.text, "not a sound JPEG: Premature end") == NULL)
-            fail_msg("said '%s'", c.text);
+            fail_msg("the message is '%s'", c.text);
         remove_all(root);
     }
 }

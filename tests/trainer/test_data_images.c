@@ -2,21 +2,16 @@
  * test_data_images.c - orders are permutations; idx and CIFAR files give their pixels and labels, augmented only where
  * requested; invalid files are refused with file, position and expectation; the real sets have the published sizes.
  */
-#include "trainer/data/data_set.h"
 #include "trainer/data/epoch_order.h"
 #include "trainer/data/image_files.h"
 #include "trainer/base/keyed_random.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
-#include "support/temp_files.h"
+#include "trainer/data_helpers.h"
 
 enum { TRAIN = 7, TEST = 3, H = 6, W = 5, RECORD = FGT_CIFAR_PIXELS + 1 };
 
@@ -56,7 +51,7 @@ static unsigned char pixel(int split, int image, int y, int x) {
     return (unsigned char)(split * 100 + image * 10 + y * 7 + x * 3 + 1);
 }
 
-static void write_idx(const char *place, int split, int n, int labels) {
+static void write_idx(const char *directory, int split, int n, int labels) {
     unsigned char images[16 + 10 * H * W] = {0, 0, 8, 3, 0, 0, 0, (unsigned char)n, 0, 0, 0, H, 0, 0, 0, W};
     unsigned char classes[8 + 16] = {0, 0, 8, 1, 0, 0, 0, (unsigned char)labels};
     for (int i = 0; i < n; i++)
@@ -65,9 +60,10 @@ static void write_idx(const char *place, int split, int n, int labels) {
                 images[16 + (i * H + y) * W + x] = pixel(split, i, y, x);
     for (int i = 0; i < labels; i++)
         classes[8 + i] = (unsigned char)(i % 4);
-    temp_dir_write(place, split ? "t10k-images-idx3-ubyte" : "train-images-idx3-ubyte", images,
+    temp_dir_write(directory, split ? "t10k-images-idx3-ubyte" : "train-images-idx3-ubyte", images,
                    (size_t)(16 + n * H * W));
-    temp_dir_write(place, split ? "t10k-labels-idx1-ubyte" : "train-labels-idx1-ubyte", classes, (size_t)(8 + labels));
+    temp_dir_write(directory, split ? "t10k-labels-idx1-ubyte" : "train-labels-idx1-ubyte", classes,
+                   (size_t)(8 + labels));
 }
 
 static fgt_data *open_images(const char *path, int augment) {
@@ -79,24 +75,18 @@ static fgt_data *open_images(const char *path, int augment) {
 
 static void assert_refused(const char *path, const char *reason) {
     fgt_data_options want = {.task = FGT_TASK_IMAGES, .path = path};
-    fgt_data *data = NULL;
-    stderr_capture c;
-    stderr_capture_begin(&c);
-    int status = fgt_data_open(&want, &data);
-    stderr_capture_end(&c);
-    if (status != FGIO_EXIT_FAIL || data != NULL || strstr(c.text, reason) == NULL)
-        fail_msg("said '%s'; expected: %s", c.text, reason);
+    assert_data_refused(&want, reason);
 }
 
 /* A directory called fashion-mnist has known constants; each test image must match its own. */
 static void idx_images_are_normalized(void **state) {
-    char place[TEMP_PATH_MAX];
+    char directory[TEMP_PATH_MAX];
     fgt_batch batch;
     (void)state;
-    temp_dir_create(place, "fashion-mnist");
-    write_idx(place, 0, TRAIN, TRAIN);
-    write_idx(place, 1, TEST, TEST);
-    fgt_data *data = open_images(place, 0);
+    temp_dir_create(directory, "fashion-mnist");
+    write_idx(directory, 0, TRAIN, TRAIN);
+    write_idx(directory, 1, TEST, TEST);
+    fgt_data *data = open_images(directory, 0);
     const fgt_data_info *info = fgt_data_get_info(data);
     assert_string_equal(info->name, "fashion-mnist");
     assert_int_equal(info->count[FGT_TRAIN], TRAIN);
@@ -115,20 +105,20 @@ static void idx_images_are_normalized(void **state) {
     assert_int_equal(batch.n, 0);
     fgt_batch_destroy(&batch);
     fgt_data_close(data);
-    temp_dir_remove(place);
+    temp_dir_remove(directory);
 }
 
 /* For others mean and deviation are computed: over an epoch the pixels have mean 0 and variance 1. */
 static void other_idx_sets_use_their_own_statistics(void **state) {
-    char place[TEMP_PATH_MAX];
+    char directory[TEMP_PATH_MAX];
     fgt_batch batch;
     double sum = 0, squares = 0;
     int seen[4] = {0};
     (void)state;
-    temp_dir_create(place, "digits");
-    write_idx(place, 0, TRAIN, TRAIN);
-    write_idx(place, 1, TEST, TEST);
-    fgt_data *data = open_images(place, 0);
+    temp_dir_create(directory, "digits");
+    write_idx(directory, 0, TRAIN, TRAIN);
+    write_idx(directory, 1, TEST, TEST);
+    fgt_data *data = open_images(directory, 0);
     assert_int_equal(fgt_batch_create(fgt_data_get_info(data), 2 * TRAIN, &batch), FGIO_EXIT_OK);
     fgt_data_batch(data, FGT_TRAIN, 1, 0, 2 * TRAIN, &batch);
     for (int i = 0; i < TRAIN * H * W; i++) {
@@ -144,40 +134,40 @@ static void other_idx_sets_use_their_own_statistics(void **state) {
     assert_memory_equal(batch.pixels, batch.pixels + TRAIN * H * W, TRAIN * H * W * sizeof(float));
     fgt_batch_destroy(&batch);
     fgt_data_close(data);
-    temp_dir_remove(place);
+    temp_dir_remove(directory);
 }
 
 static void wrong_idx_files_are_refused(void **state) {
-    char place[TEMP_PATH_MAX];
+    char directory[TEMP_PATH_MAX];
     static const unsigned char other[] = {0, 0, 13, 3, 0, 0, 0, 1};
     static const unsigned char huge[] = {0, 0, 8, 3, 255, 255, 255, 255, 0, 0, 64, 0, 0, 0, 64, 0};
     static const unsigned char flat[] = {0, 0, 8, 3, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1};
     (void)state;
-    temp_dir_create(place, "mnist");
-    assert_refused(place, "expected a directory with 'train-images-idx3-ubyte' (MNIST) or 'data_batch_1.bin'");
-    write_idx(place, 0, TRAIN, TRAIN - 1);
-    assert_refused(place, "train-labels-idx1-ubyte: byte 4: expected 7 labels, one for each image, found 6");
-    write_idx(place, 0, TRAIN, TRAIN);
-    assert_refused(place, "expected 't10k-images-idx3-ubyte' in this directory");
-    write_idx(place, 1, 8, 8);
-    temp_dir_write(place, "t10k-labels-idx1-ubyte", "\0\0\x08\x01\0\0\0\x08\0\1\2\3\3\2\x04\0", 16);
-    assert_refused(place, "t10k-labels-idx1-ubyte: byte 14: expected a label below 4, as in training, found 4");
-    temp_dir_write(place, "train-images-idx3-ubyte", other, sizeof other);
-    assert_refused(place, "train-images-idx3-ubyte: byte 0: expected 00 00 08 03");
-    temp_dir_write(place, "train-images-idx3-ubyte", huge, 9);
-    assert_refused(place, "byte 9: the file ends; expected a header of 16 bytes");
-    temp_dir_write(place, "train-images-idx3-ubyte", huge, sizeof huge);
-    assert_refused(place, "byte 16: the file ends; expected 1152921504338411520 bytes of data");
-    temp_dir_write(place, "train-images-idx3-ubyte", flat, sizeof flat);
-    assert_refused(place, "byte 8: expected a side of 1 to 16384 pixels, found 0");
-    temp_dir_remove(place);
+    temp_dir_create(directory, "mnist");
+    assert_refused(directory, "expected a directory with 'train-images-idx3-ubyte' (MNIST) or 'data_batch_1.bin'");
+    write_idx(directory, 0, TRAIN, TRAIN - 1);
+    assert_refused(directory, "train-labels-idx1-ubyte: byte 4: expected 7 labels, one for each image, found 6");
+    write_idx(directory, 0, TRAIN, TRAIN);
+    assert_refused(directory, "expected 't10k-images-idx3-ubyte' in this directory");
+    write_idx(directory, 1, 8, 8);
+    temp_dir_write(directory, "t10k-labels-idx1-ubyte", "\0\0\x08\x01\0\0\0\x08\0\1\2\3\3\2\x04\0", 16);
+    assert_refused(directory, "t10k-labels-idx1-ubyte: byte 14: expected a label below 4, as in training, found 4");
+    temp_dir_write(directory, "train-images-idx3-ubyte", other, sizeof other);
+    assert_refused(directory, "train-images-idx3-ubyte: byte 0: expected 00 00 08 03");
+    temp_dir_write(directory, "train-images-idx3-ubyte", huge, 9);
+    assert_refused(directory, "byte 9: the file ends; expected a header of 16 bytes");
+    temp_dir_write(directory, "train-images-idx3-ubyte", huge, sizeof huge);
+    assert_refused(directory, "byte 16: the file ends; expected 1152921504338411520 bytes of data");
+    temp_dir_write(directory, "train-images-idx3-ubyte", flat, sizeof flat);
+    assert_refused(directory, "byte 8: expected a side of 1 to 16384 pixels, found 0");
+    temp_dir_remove(directory);
 }
 
 static unsigned char cifar_pixel(int record, int i) {
     return (unsigned char)(1 + (record * 31 + i * 7 + i / 1024) % 255);
 }
 
-static void write_cifar(const char *place, const char *name, int first, int n) {
+static void write_cifar(const char *directory, const char *name, int first, int n) {
     unsigned char *bytes = malloc((size_t)n * RECORD);
     assert_non_null(bytes);
     for (int r = 0; r < n; r++) {
@@ -185,17 +175,17 @@ static void write_cifar(const char *place, const char *name, int first, int n) {
         for (int i = 0; i < FGT_CIFAR_PIXELS; i++)
             bytes[r * RECORD + 1 + i] = cifar_pixel(first + r, i);
     }
-    temp_dir_write(place, name, bytes, (size_t)n * RECORD);
+    temp_dir_write(directory, name, bytes, (size_t)n * RECORD);
     free(bytes);
 }
 
-static void write_all_cifar(const char *place) {
+static void write_all_cifar(const char *directory) {
     char name[32];
     for (int i = 0; i < 5; i++) {
         snprintf(name, sizeof name, "data_batch_%d.bin", i + 1);
-        write_cifar(place, name, 2 * i, 2);
+        write_cifar(directory, name, 2 * i, 2);
     }
-    write_cifar(place, "test_batch.bin", 10, 3);
+    write_cifar(directory, "test_batch.bin", 10, 3);
 }
 
 /* Finds the shift of a training image by trying all 162; exactly one must match. */
@@ -220,13 +210,13 @@ static int find_move(const float *got, int record) {
 }
 
 static void cifar_images_are_shifted_in_training_only(void **state) {
-    char place[TEMP_PATH_MAX];
+    char directory[TEMP_PATH_MAX];
     fgt_batch batch, again;
     int moved = 0, flipped = 0;
     (void)state;
-    temp_dir_create(place, "cifar");
-    write_all_cifar(place);
-    fgt_data *data = open_images(place, FGT_AUGMENT_AUTO);
+    temp_dir_create(directory, "cifar");
+    write_all_cifar(directory);
+    fgt_data *data = open_images(directory, FGT_AUGMENT_AUTO);
     const fgt_data_info *info = fgt_data_get_info(data);
     assert_string_equal(info->name, "cifar-10");
     assert_string_equal(info->augment, "crop+mirror");
@@ -253,18 +243,18 @@ static void cifar_images_are_shifted_in_training_only(void **state) {
     fgt_batch_destroy(&batch);
     fgt_batch_destroy(&again);
     fgt_data_close(data);
-    temp_dir_remove(place);
+    temp_dir_remove(directory);
 }
 
 /* Each option value has its own effect and no other. */
 static void augmentation_follows_the_option(void **state) {
-    char place[TEMP_PATH_MAX];
+    char directory[TEMP_PATH_MAX];
     fgt_batch batch;
     (void)state;
-    temp_dir_create(place, "cifar");
-    write_all_cifar(place);
+    temp_dir_create(directory, "cifar");
+    write_all_cifar(directory);
     for (int how = FGT_AUGMENT_NONE; how < FGT_AUGMENT_AUTO; how++) {
-        fgt_data *data = open_images(place, how);
+        fgt_data *data = open_images(directory, how);
         int moved = 0, flipped = 0;
         assert_string_equal(fgt_data_get_info(data)->augment, fgt_augment_names[how]);
         assert_int_equal(fgt_batch_create(fgt_data_get_info(data), 10, &batch), FGIO_EXIT_OK);
@@ -279,18 +269,18 @@ static void augmentation_follows_the_option(void **state) {
         fgt_batch_destroy(&batch);
         fgt_data_close(data);
     }
-    temp_dir_remove(place);
+    temp_dir_remove(directory);
 }
 
 /* A mirrored 2 is no 2. */
 static void gray_idx_images_are_not_mirrored(void **state) {
-    char place[TEMP_PATH_MAX];
+    char directory[TEMP_PATH_MAX];
     fgt_batch crop, both;
     (void)state;
-    temp_dir_create(place, "digits");
-    write_idx(place, 0, TRAIN, TRAIN);
-    write_idx(place, 1, TEST, TEST);
-    fgt_data *data = open_images(place, FGT_AUGMENT_AUTO), *asked = open_images(place, FGT_AUGMENT_CROP);
+    temp_dir_create(directory, "digits");
+    write_idx(directory, 0, TRAIN, TRAIN);
+    write_idx(directory, 1, TEST, TEST);
+    fgt_data *data = open_images(directory, FGT_AUGMENT_AUTO), *asked = open_images(directory, FGT_AUGMENT_CROP);
     assert_string_equal(fgt_data_get_info(data)->augment, "crop");
     assert_int_equal(fgt_batch_create(fgt_data_get_info(data), TRAIN, &crop), FGIO_EXIT_OK);
     assert_int_equal(fgt_batch_create(fgt_data_get_info(data), TRAIN, &both), FGIO_EXIT_OK);
@@ -298,33 +288,33 @@ static void gray_idx_images_are_not_mirrored(void **state) {
     fgt_data_batch(asked, FGT_TRAIN, 0, 0, TRAIN, &crop);
     assert_memory_equal(both.pixels, crop.pixels, sizeof(float) * TRAIN * H * W);
     fgt_data_close(asked);
-    asked = open_images(place, FGT_AUGMENT_CROP | FGT_AUGMENT_MIRROR);
+    asked = open_images(directory, FGT_AUGMENT_CROP | FGT_AUGMENT_MIRROR);
     fgt_data_batch(asked, FGT_TRAIN, 0, 0, TRAIN, &both);
     assert_memory_not_equal(both.pixels, crop.pixels, sizeof(float) * TRAIN * H * W);
     fgt_batch_destroy(&crop);
     fgt_batch_destroy(&both);
     fgt_data_close(asked);
     fgt_data_close(data);
-    temp_dir_remove(place);
+    temp_dir_remove(directory);
 }
 
 static void wrong_cifar_files_are_refused(void **state) {
-    char place[TEMP_PATH_MAX];
+    char directory[TEMP_PATH_MAX];
     unsigned char record[RECORD] = {10};
     (void)state;
-    temp_dir_create(place, "cifar");
-    write_all_cifar(place);
-    temp_dir_write(place, "data_batch_4.bin", record, RECORD);
-    assert_refused(place, "data_batch_4.bin: byte 0: expected a label of 0 to 9, found 10");
-    temp_dir_write(place, "data_batch_4.bin", record, RECORD - 1);
-    assert_refused(place, "data_batch_4.bin: byte 3072: the file ends; expected records of 3073 bytes");
+    temp_dir_create(directory, "cifar");
+    write_all_cifar(directory);
+    temp_dir_write(directory, "data_batch_4.bin", record, RECORD);
+    assert_refused(directory, "data_batch_4.bin: byte 0: expected a label of 0 to 9, found 10");
+    temp_dir_write(directory, "data_batch_4.bin", record, RECORD - 1);
+    assert_refused(directory, "data_batch_4.bin: byte 3072: the file ends; expected records of 3073 bytes");
     char path[2 * TEMP_PATH_MAX];
-    snprintf(path, sizeof path, "%s/data_batch_4.bin", place);
+    snprintf(path, sizeof path, "%s/data_batch_4.bin", directory);
     unlink(path);
-    assert_refused(place, "expected 'data_batch_4.bin' in this directory");
-    temp_dir_write_text(place, "data_batch_4.bin.xz", "no xz at all");
-    assert_refused(place, "data_batch_4.bin.xz: byte ");
-    temp_dir_remove(place);
+    assert_refused(directory, "expected 'data_batch_4.bin' in this directory");
+    temp_dir_write_text(directory, "data_batch_4.bin.xz", "no xz at all");
+    assert_refused(directory, "data_batch_4.bin.xz: byte ");
+    temp_dir_remove(directory);
 }
 
 /* Class counts and the sum of an epoch's normalized pixels, per sample. */
@@ -384,15 +374,15 @@ static void cifar_10_matches_published_counts(void **state) {
 /* Held-out samples are never trained on and never augmented; together the two splits are the training samples. */
 static void held_out_samples_are_the_last_and_unmoved(void **state) {
     enum { KEPT = 3 };
-    char place[TEMP_PATH_MAX];
+    char directory[TEMP_PATH_MAX];
     fgt_batch all, kept;
     (void)state;
-    temp_dir_create(place, "fashion-mnist");
-    write_idx(place, 0, TRAIN, TRAIN);
-    write_idx(place, 1, TEST, TEST);
+    temp_dir_create(directory, "fashion-mnist");
+    write_idx(directory, 0, TRAIN, TRAIN);
+    write_idx(directory, 1, TEST, TEST);
     fgt_data_options want = {
-        .task = FGT_TASK_IMAGES, .path = place, .augment = FGT_AUGMENT_AUTO, .seed = 5, .hold_out = KEPT};
-    fgt_data *data = NULL, *plain = open_images(place, 0);
+        .task = FGT_TASK_IMAGES, .path = directory, .augment = FGT_AUGMENT_AUTO, .seed = 5, .hold_out = KEPT};
+    fgt_data *data = NULL, *plain = open_images(directory, 0);
     assert_int_equal(fgt_data_open(&want, &data), FGIO_EXIT_OK);
     const fgt_data_info *info = fgt_data_get_info(data);
     assert_int_equal(info->count[FGT_TRAIN], TRAIN - KEPT);
@@ -418,7 +408,7 @@ static void held_out_samples_are_the_last_and_unmoved(void **state) {
     fgt_batch_destroy(&kept);
     fgt_data_close(data);
     fgt_data_close(plain);
-    temp_dir_remove(place);
+    temp_dir_remove(directory);
 }
 
 int main(void) {

@@ -3,27 +3,21 @@
  * with the labels of the rows; invalid files are refused with file and line or row; the real ones have their official
  * numbers of rows and the shares of labels in docs/data.md.
  */
-#include "trainer/data/data_set.h"
-#include "io/error.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
-#include "support/temp_files.h"
+#include "trainer/data_helpers.h"
 
 enum { CLS = 1, SEP = 2, A = 4, B = 5, C = 6, T = 10 };
 
 static char vocabulary[2 * TEMP_PATH_MAX];
 
-static void make_place(char place[TEMP_PATH_MAX], const char *name) {
-    temp_dir_create(place, name);
-    temp_dir_write_text(place, "vocab.txt", "[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\nc\n");
-    snprintf(vocabulary, sizeof vocabulary, "%s/vocab.txt", place);
+static void make_directory(char directory[TEMP_PATH_MAX], const char *name) {
+    temp_dir_create(directory, name);
+    temp_dir_write_text(directory, "vocab.txt", "[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\nc\n");
+    snprintf(vocabulary, sizeof vocabulary, "%s/vocab.txt", directory);
 }
 
 static fgt_data *open_questions(const char *path, const char *subset, const char *tokens, uint64_t hold_out) {
@@ -39,19 +33,13 @@ static fgt_data *open_questions(const char *path, const char *subset, const char
 }
 
 static void assert_refused(const char *subset, const char *file, const char *text, const char *reason) {
-    char place[TEMP_PATH_MAX];
-    fgt_data *data = NULL;
-    stderr_capture c;
-    make_place(place, "some");
-    temp_dir_write_text(place, file, text);
+    char directory[TEMP_PATH_MAX];
+    make_directory(directory, "some");
+    temp_dir_write_text(directory, file, text);
     fgt_data_options want = {
-        .task = FGT_TASK_SENTENCES, .path = place, .tokens = vocabulary, .subset = subset, .length = T};
-    stderr_capture_begin(&c);
-    int status = fgt_data_open(&want, &data);
-    stderr_capture_end(&c);
-    if (status != FGIO_EXIT_FAIL || data != NULL || strstr(c.text, reason) == NULL)
-        fail_msg("said '%s'; expected: %s", c.text, reason);
-    temp_dir_remove(place);
+        .task = FGT_TASK_SENTENCES, .path = directory, .tokens = vocabulary, .subset = subset, .length = T};
+    assert_data_refused(&want, reason);
+    temp_dir_remove(directory);
 }
 
 static void assert_row(const fgt_data *data, fgt_split split, uint64_t at, const int32_t tokens[T], int label) {
@@ -64,14 +52,14 @@ static void assert_row(const fgt_data *data, fgt_split split, uint64_t at, const
 }
 
 static void boolq_line_is_question_and_passage(void **state) {
-    char place[TEMP_PATH_MAX];
+    char directory[TEMP_PATH_MAX];
     (void)state;
-    make_place(place, "BoolQ"); /* the directory says which */
-    temp_dir_write_text(place, "train_1_of_2.jsonl",
+    make_directory(directory, "BoolQ"); /* the directory says which */
+    temp_dir_write_text(directory, "train_1_of_2.jsonl",
                         "{\"question\": \"a b\", \"title\": \"c\", \"answer\": true, \"passage\": \"b b\"}\r\n \n"
                         "{\"question\": \"c\", \"answer\": false, \"passage\": \"b b b b b b b b\"}");
-    temp_dir_write_text(place, "dev.jsonl", "{\"question\": \"\\u0061\", \"answer\": false, \"passage\": \"c\"}\n");
-    fgt_data *data = open_questions(place, NULL, vocabulary, 1);
+    temp_dir_write_text(directory, "dev.jsonl", "{\"question\": \"\\u0061\", \"answer\": false, \"passage\": \"c\"}\n");
+    fgt_data *data = open_questions(directory, NULL, vocabulary, 1);
     const fgt_data_info *info = fgt_data_get_info(data);
     assert_string_equal(info->name, "boolq");
     assert_int_equal(info->classes, 2);
@@ -80,11 +68,11 @@ static void boolq_line_is_question_and_passage(void **state) {
     assert_row(data, FGT_VALID, 0, (int32_t[T]){CLS, C, SEP, B, B, B, B, B, B, SEP}, 0); /* cut */
     assert_row(data, FGT_TEST, 0, (int32_t[T]){CLS, A, SEP, C, SEP}, 0);
     fgt_data_close(data);
-    temp_dir_write_text(place, "train.jsonl", "{\"question\": \"c\", \"answer\": true, \"passage\": \"c\"}");
-    data = open_questions(place, "boolq", vocabulary, 0); /* goes before a part */
+    temp_dir_write_text(directory, "train.jsonl", "{\"question\": \"c\", \"answer\": true, \"passage\": \"c\"}");
+    data = open_questions(directory, "boolq", vocabulary, 0); /* goes before a part */
     assert_row(data, FGT_TRAIN, 0, (int32_t[T]){CLS, C, SEP, C, SEP}, 1);
     fgt_data_close(data);
-    temp_dir_remove(place);
+    temp_dir_remove(directory);
 }
 
 static void each_choice_becomes_a_pair(void **state) {
@@ -94,12 +82,12 @@ static void each_choice_becomes_a_pair(void **state) {
     static const int32_t pairs[3][T] = {{CLS, A, 0, 0, B, SEP, A, 0, 0, SEP}, /* "Answer1:" is in the question */
                                         {CLS, A, 0, 0, B, C, 0, SEP, B, SEP},
                                         {CLS, A, 0, 0, B, C, 0, SEP, C, SEP}};
-    char place[TEMP_PATH_MAX];
+    char directory[TEMP_PATH_MAX];
     fgt_batch batch;
     (void)state;
-    make_place(place, "some");
-    temp_dir_write_text(place, "ARC-Challenge_train.json", train);
-    fgt_data *data = open_questions(place, "ARC-Challenge", vocabulary, 0);
+    make_directory(directory, "some");
+    temp_dir_write_text(directory, "ARC-Challenge_train.json", train);
+    fgt_data *data = open_questions(directory, "ARC-Challenge", vocabulary, 0);
     assert_memory_equal(fgt_data_get_info(data)->count, ((uint64_t[]){3, 0, 0}), sizeof(uint64_t[3]));
     assert_int_equal(fgt_batch_create(fgt_data_get_info(data), 3, &batch), FGIO_EXIT_OK);
     fgt_data_batch(data, FGT_TRAIN, 0, 0, 3, &batch);
@@ -115,7 +103,7 @@ static void each_choice_becomes_a_pair(void **state) {
     assert_int_equal(seen, 7);
     fgt_batch_destroy(&batch);
     fgt_data_close(data);
-    temp_dir_remove(place);
+    temp_dir_remove(directory);
 }
 
 static void wrong_lines_are_refused(void **state) {
@@ -157,20 +145,14 @@ static void wrong_choices_are_refused(void **state) {
 }
 
 static void several_parts_are_refused(void **state) {
-    char place[TEMP_PATH_MAX];
-    fgt_data *data = NULL;
-    stderr_capture c;
+    char directory[TEMP_PATH_MAX];
     (void)state;
-    make_place(place, "boolq");
-    temp_dir_write_text(place, "train_1.jsonl", "");
-    temp_dir_write_text(place, "train_2.jsonl.xz", "");
-    fgt_data_options want = {.task = FGT_TASK_SENTENCES, .path = place, .tokens = vocabulary, .length = T};
-    stderr_capture_begin(&c);
-    int status = fgt_data_open(&want, &data);
-    stderr_capture_end(&c);
-    assert_int_equal(status, FGIO_EXIT_FAIL);
-    assert_non_null(strstr(c.text, "or one file called 'train_WHATEVER.jsonl', found 2"));
-    temp_dir_remove(place);
+    make_directory(directory, "boolq");
+    temp_dir_write_text(directory, "train_1.jsonl", "");
+    temp_dir_write_text(directory, "train_2.jsonl.xz", "");
+    fgt_data_options want = {.task = FGT_TASK_SENTENCES, .path = directory, .tokens = vocabulary, .length = T};
+    assert_data_refused(&want, "or one file called 'train_WHATEVER.jsonl', found 2");
+    temp_dir_remove(directory);
 }
 
 /* The share of samples of the test split with label 1, in thousandths, rounded. */

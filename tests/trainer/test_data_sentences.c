@@ -3,31 +3,25 @@
  * first, with the labels of the rows; invalid tables are refused with row and byte; the real ones have their official
  * numbers of rows.
  */
-#include "trainer/data/data_set.h"
 #include "trainer/run/job.h"
-#include "io/error.h"
 #include "trainer/data/tsv.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
-#include "support/temp_files.h"
+#include "trainer/data_helpers.h"
 
 enum { CLS = 1, SEP = 2, A = 4, B = 5, T = 10 };
 
 static char vocabulary[2 * TEMP_PATH_MAX];
 
-static void make_place(char place[TEMP_PATH_MAX], const char *name, const char *train) {
-    temp_dir_create(place, name);
-    temp_dir_write_text(place, "vocab.txt", "[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\n");
-    temp_dir_write_text(place, "train.tsv", train);
-    snprintf(vocabulary, sizeof vocabulary, "%s/vocab.txt", place);
+static void make_directory(char directory[TEMP_PATH_MAX], const char *name, const char *train) {
+    temp_dir_create(directory, name);
+    temp_dir_write_text(directory, "vocab.txt", "[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\n");
+    temp_dir_write_text(directory, "train.tsv", train);
+    snprintf(vocabulary, sizeof vocabulary, "%s/vocab.txt", directory);
 }
 
 static fgt_data *open_sentences(const char *path, const char *subset, const char *tokens, uint32_t length) {
@@ -39,22 +33,16 @@ static fgt_data *open_sentences(const char *path, const char *subset, const char
 }
 
 static void assert_refused(const char *name, const char *subset, const char *train, const char *reason) {
-    char place[TEMP_PATH_MAX];
-    fgt_data *data = NULL;
-    stderr_capture c;
-    make_place(place, name, train);
+    char directory[TEMP_PATH_MAX];
+    make_directory(directory, name, train);
     fgt_data_options want = {
-        .task = FGT_TASK_SENTENCES, .path = place, .tokens = vocabulary, .subset = subset, .length = T};
-    stderr_capture_begin(&c);
-    int status = fgt_data_open(&want, &data);
-    stderr_capture_end(&c);
-    if (status == FGIO_EXIT_OK || data != NULL || strstr(c.text, reason) == NULL)
-        fail_msg("said '%s'; expected: %s", c.text, reason);
-    temp_dir_remove(place);
+        .task = FGT_TASK_SENTENCES, .path = directory, .tokens = vocabulary, .subset = subset, .length = T};
+    assert_data_refused(&want, reason);
+    temp_dir_remove(directory);
 }
 
 static void longer_sentence_is_truncated_first(void **state) {
-    char place[TEMP_PATH_MAX];
+    char directory[TEMP_PATH_MAX];
     fgt_batch batch;
     static const int32_t tokens[4][T] = {{CLS, A, SEP, B, B, SEP},
                                          {CLS, A, A, A, A, SEP, B, B, B, SEP},
@@ -62,14 +50,14 @@ static void longer_sentence_is_truncated_first(void **state) {
                                          {CLS, A, A, A, A, A, A, SEP, B, SEP}};
     static const int32_t lengths[4] = {6, T, T, T}, firsts[4] = {3, 6, 3, 8}, labels[4] = {1, 0, 1, 0};
     (void)state;
-    make_place(place, "MRPC", "nothing");
-    temp_dir_write_text(place, "train.tsv",
+    make_directory(directory, "MRPC", "nothing");
+    temp_dir_write_text(directory, "train.tsv",
                         "\xEF\xBB\xBFQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
                         "1\tx\ty\ta\tb b\r\n"
                         "0\tx\ty\ta a a a a a a\tb b b b b b b\n"
                         "1\tx\ty\ta\tb b b b b b b b b b\n"
                         "0\tx\ty\ta a a a a a a a a a\tb");
-    fgt_data *data = open_sentences(place, NULL, vocabulary, T);
+    fgt_data *data = open_sentences(directory, NULL, vocabulary, T);
     const fgt_data_info *info = fgt_data_get_info(data);
     assert_string_equal(info->name, "mrpc");
     assert_int_equal(info->classes, 2);
@@ -92,30 +80,30 @@ static void longer_sentence_is_truncated_first(void **state) {
     assert_int_equal(seen, 15);
     fgt_batch_destroy(&batch);
     fgt_data_close(data);
-    temp_dir_remove(place);
+    temp_dir_remove(directory);
 }
 
 static void single_sentences_and_numbers(void **state) {
-    char place[TEMP_PATH_MAX];
+    char directory[TEMP_PATH_MAX];
     fgt_batch batch;
     (void)state;
-    make_place(place, "some", "gj04\t1\t\ta \"b\n");
-    fgt_data *data = open_sentences(place, "CoLA", vocabulary, T);
+    make_directory(directory, "some", "gj04\t1\t\ta \"b\n");
+    fgt_data *data = open_sentences(directory, "CoLA", vocabulary, T);
     assert_int_equal(fgt_batch_create(fgt_data_get_info(data), 1, &batch), FGIO_EXIT_OK);
     fgt_data_batch(data, FGT_TRAIN, 0, 0, 1, &batch);
     assert_memory_equal(batch.tokens, ((int32_t[]){CLS, A, 0, B, SEP, 0}), sizeof(int32_t[6])); /* " is unknown */
     assert_int_equal(batch.targets[0], 1);
     fgt_batch_destroy(&batch);
     fgt_data_close(data);
-    temp_dir_write_text(place, "train.tsv", "index\tsentence1\tsentence2\tscore\n0\ta\tb\t3.25\n");
-    data = open_sentences(place, "sts-b", vocabulary, T);
+    temp_dir_write_text(directory, "train.tsv", "index\tsentence1\tsentence2\tscore\n0\ta\tb\t3.25\n");
+    data = open_sentences(directory, "sts-b", vocabulary, T);
     assert_int_equal(fgt_data_get_info(data)->classes, 1);
     assert_int_equal(fgt_batch_create(fgt_data_get_info(data), 1, &batch), FGIO_EXIT_OK);
     fgt_data_batch(data, FGT_TRAIN, 0, 0, 1, &batch);
     assert_true(batch.numbers[0] == 3.25f);
     fgt_batch_destroy(&batch);
     fgt_data_close(data);
-    temp_dir_remove(place);
+    temp_dir_remove(directory);
 }
 
 static void wrong_tables_are_refused(void **state) {
@@ -189,14 +177,14 @@ static const official officials[] = {
 
 /* The same table serves as training split. */
 static void check_official(const official *o) {
-    char place[TEMP_PATH_MAX];
+    char directory[TEMP_PATH_MAX];
     fgt_batch batch;
     int expected = 0, seen = 0;
     stderr_capture c;
-    make_place(place, o->name, o->text);
-    temp_dir_write_text(place, o->file, o->text);
+    make_directory(directory, o->name, o->text);
+    temp_dir_write_text(directory, o->file, o->text);
     stderr_capture_begin(&c);
-    fgt_data *data = open_sentences(place, NULL, vocabulary, T);
+    fgt_data *data = open_sentences(directory, NULL, vocabulary, T);
     stderr_capture_end(&c);
     assert_true((strcmp(o->name, "QQP") == 0) ==
                 (strstr(c.text, "dev.tsv: 2 of 5 rows do not have all columns") != NULL));
@@ -218,7 +206,7 @@ static void check_official(const official *o) {
     assert_int_equal(__builtin_popcount((unsigned)seen), expected);
     fgt_batch_destroy(&batch);
     fgt_data_close(data);
-    temp_dir_remove(place);
+    temp_dir_remove(directory);
 }
 
 static void all_tasks_of_glue_are_read(void **state) {
@@ -245,7 +233,7 @@ static int some_table(double n, double there, const fgt_eval_result *q) {
 }
 
 static void evaluation_has_the_metric_of_the_task(void **state) {
-    char place[TEMP_PATH_MAX], mrpc[2048] = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n", cola[2048] = "";
+    char directory[TEMP_PATH_MAX], mrpc[2048] = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n", cola[2048] = "";
     (void)state;
     for (int i = 0; i < 24; i++) { /* class 1: 16 of 24; a third of the rows do not depend on their class */
         const char *text = i % 3 == 0 ? "a b" : i % 2 == 0 ? "a a" : "b b";
@@ -254,10 +242,10 @@ static void evaluation_has_the_metric_of_the_task(void **state) {
     }
     for (int i = 0; i < 2; i++) {
         fgt_report report;
-        make_place(place, i ? "MRPC" : "CoLA", i ? mrpc : cola);
-        temp_dir_write_text(place, "dev.tsv", i ? mrpc : cola);
+        make_directory(directory, i ? "MRPC" : "CoLA", i ? mrpc : cola);
+        temp_dir_write_text(directory, "dev.tsv", i ? mrpc : cola);
         fgt_job job = {.model = "bert-mini:layers=1,width=16,heads=2,length=16",
-                       .data = place,
+                       .data = directory,
                        .tokens = vocabulary,
                        .method = "dense",
                        .schedule = "constant",
@@ -275,7 +263,7 @@ static void evaluation_has_the_metric_of_the_task(void **state) {
         assert_int_equal(isfinite(report.quality.f1), i);
         assert_int_equal(isfinite(report.quality.matthews), !i);
         assert_true(some_table(24, 16, &report.quality));
-        temp_dir_remove(place);
+        temp_dir_remove(directory);
     }
 }
 

@@ -2,22 +2,16 @@
  * test_data_text.c - text for language models and masked models: every token is a target once per epoch, targets follow
  * their tokens, tokens are masked by the rule, and invalid files are refused with a position.
  */
-#include "trainer/data/data_set.h"
 #include "trainer/data/text_files.h"
 #include "trainer/data/tokenizer.h"
-#include "io/error.h"
 #include "io/unpack_file.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
-#include "support/temp_files.h"
+#include "trainer/data_helpers.h"
 
 enum { T = 8 };
 
@@ -30,27 +24,21 @@ static fgt_data *open_text(fgt_task task, const char *path, const char *tokens, 
 
 static void assert_refused(fgt_task task, const char *path, const char *tokens, const char *reason) {
     fgt_data_options want = {.task = task, .path = path, .tokens = tokens, .length = T};
-    fgt_data *data = NULL;
-    stderr_capture c;
-    stderr_capture_begin(&c);
-    int status = fgt_data_open(&want, &data);
-    stderr_capture_end(&c);
-    if (status != FGIO_EXIT_FAIL || data != NULL || strstr(c.text, reason) == NULL)
-        fail_msg("said '%s'; expected: %s", c.text, reason);
+    assert_data_refused(&want, reason);
 }
 
 /* Byte i of the training text is i, so that a token shows its position. */
 static void windows_shift_and_targets_follow(void **state) {
-    char place[TEMP_PATH_MAX];
+    char directory[TEMP_PATH_MAX];
     unsigned char bytes[100];
     fgt_batch batch;
     (void)state;
     for (int i = 0; i < 100; i++)
         bytes[i] = (unsigned char)i;
-    temp_dir_create(place, "abc");
-    temp_dir_write(place, "train.txt", bytes, 100);
-    temp_dir_write(place, "test.txt", bytes, 20);
-    fgt_data *data = open_text(FGT_TASK_LANGUAGE, place, NULL, T);
+    temp_dir_create(directory, "abc");
+    temp_dir_write(directory, "train.txt", bytes, 100);
+    temp_dir_write(directory, "test.txt", bytes, 20);
+    fgt_data *data = open_text(FGT_TASK_LANGUAGE, directory, NULL, T);
     const fgt_data_info *info = fgt_data_get_info(data);
     assert_string_equal(info->name, "abc");
     assert_int_equal(info->vocab, 256);
@@ -74,17 +62,17 @@ static void windows_shift_and_targets_follow(void **state) {
     assert_int_equal(different, T);
     fgt_batch_destroy(&batch);
     fgt_data_close(data);
-    temp_dir_remove(place);
+    temp_dir_remove(directory);
 }
 
 static void test_windows_cover_every_token_once(void **state) {
-    char place[TEMP_PATH_MAX];
+    char directory[TEMP_PATH_MAX];
     fgt_batch batch;
     (void)state;
-    temp_dir_create(place, "abc");
-    temp_dir_write_text(place, "train.txt", "abcdefghijklmnopqrstuvwxyz");
-    temp_dir_write_text(place, "valid.txt", "0123456789abcdefghi");
-    fgt_data *data = open_text(FGT_TASK_LANGUAGE, place, "bytes", T);
+    temp_dir_create(directory, "abc");
+    temp_dir_write_text(directory, "train.txt", "abcdefghijklmnopqrstuvwxyz");
+    temp_dir_write_text(directory, "valid.txt", "0123456789abcdefghi");
+    fgt_data *data = open_text(FGT_TASK_LANGUAGE, directory, "bytes", T);
     assert_int_equal(fgt_data_get_info(data)->count[FGT_VALID], 3);
     assert_int_equal(fgt_batch_create(fgt_data_get_info(data), 3, &batch), FGIO_EXIT_OK);
     fgt_data_batch(data, FGT_VALID, 5, 0, 3, &batch);
@@ -94,11 +82,11 @@ static void test_windows_cover_every_token_once(void **state) {
     }
     fgt_batch_destroy(&batch);
     fgt_data_close(data);
-    temp_dir_remove(place);
+    temp_dir_remove(directory);
 }
 
 static void token_id_files_are_read(void **state) {
-    char place[TEMP_PATH_MAX];
+    char directory[TEMP_PATH_MAX];
     unsigned char numbers[64];
     fgt_batch batch;
     (void)state;
@@ -106,9 +94,9 @@ static void token_id_files_are_read(void **state) {
         numbers[2 * i] = (unsigned char)i;
         numbers[2 * i + 1] = 0x80;
     }
-    temp_dir_create(place, "abc");
-    temp_dir_write(place, "train.gpt2bpe.u16", numbers, 64);
-    fgt_data *data = open_text(FGT_TASK_LANGUAGE, place, NULL, T);
+    temp_dir_create(directory, "abc");
+    temp_dir_write(directory, "train.gpt2bpe.u16", numbers, 64);
+    fgt_data *data = open_text(FGT_TASK_LANGUAGE, directory, NULL, T);
     assert_int_equal(fgt_data_get_info(data)->vocab, 50257);
     assert_int_equal(fgt_batch_create(fgt_data_get_info(data), 1, &batch), FGIO_EXIT_OK);
     fgt_data_batch(data, FGT_TRAIN, 0, 0, 1, &batch);
@@ -116,36 +104,36 @@ static void token_id_files_are_read(void **state) {
     assert_int_equal(batch.targets[T - 1], batch.tokens[0] + T);
     fgt_batch_destroy(&batch);
     fgt_data_close(data);
-    temp_dir_write(place, "train.gpt2bpe.u16", numbers, 63);
-    assert_refused(FGT_TASK_LANGUAGE, place, NULL,
+    temp_dir_write(directory, "train.gpt2bpe.u16", numbers, 63);
+    assert_refused(FGT_TASK_LANGUAGE, directory, NULL,
                    "train.gpt2bpe.u16: byte 63: the file ends; expected numbers of two");
     numbers[11] = 0xC4; /* 0xC405 = 50181 is fine, 0xC5.. is not */
     numbers[13] = 0xC5;
-    temp_dir_write(place, "train.gpt2bpe.u16", numbers, 64);
-    assert_refused(FGT_TASK_LANGUAGE, place, NULL, "byte 12: expected a token below 50257, found 50438");
-    temp_dir_remove(place);
+    temp_dir_write(directory, "train.gpt2bpe.u16", numbers, 64);
+    assert_refused(FGT_TASK_LANGUAGE, directory, NULL, "byte 12: expected a token below 50257, found 50438");
+    temp_dir_remove(directory);
 }
 
 static void wrong_text_is_refused(void **state) {
-    char place[TEMP_PATH_MAX];
+    char directory[TEMP_PATH_MAX];
     fgt_data_options want = {.task = FGT_TASK_LANGUAGE, .path = "builtin", .length = 1};
     fgt_data *data = NULL;
     stderr_capture c;
     (void)state;
-    temp_dir_create(place, "abc");
-    assert_refused(FGT_TASK_LANGUAGE, place, NULL,
+    temp_dir_create(directory, "abc");
+    assert_refused(FGT_TASK_LANGUAGE, directory, NULL,
                    "expected 'train.txt', 'wiki.train.tokens', 'wiki.train.raw' or any");
     assert_refused(FGT_TASK_LANGUAGE, "/no/where.txt", NULL, "/no/where.txt: No such file");
-    assert_refused(FGT_TASK_MASKED, place, NULL, "needs the file of a WordPiece vocabulary");
-    temp_dir_write_text(place, "train.txt", "");
-    assert_refused(FGT_TASK_LANGUAGE, place, NULL, "abc: expected text to train on, found none");
-    temp_dir_write_text(place, "train.txt", "short");
-    assert_refused(FGT_TASK_LANGUAGE, place, NULL, "expected training data for at least one sample");
-    assert_refused(FGT_TASK_LANGUAGE, place, "/nowhere", "/nowhere: expected 'encoder.json'");
+    assert_refused(FGT_TASK_MASKED, directory, NULL, "needs the file of a WordPiece vocabulary");
+    temp_dir_write_text(directory, "train.txt", "");
+    assert_refused(FGT_TASK_LANGUAGE, directory, NULL, "abc: expected text to train on, found none");
+    temp_dir_write_text(directory, "train.txt", "short");
+    assert_refused(FGT_TASK_LANGUAGE, directory, NULL, "expected training data for at least one sample");
+    assert_refused(FGT_TASK_LANGUAGE, directory, "/nowhere", "/nowhere: expected 'encoder.json'");
     stderr_capture_begin(&c);
     assert_int_equal(fgt_data_open(&want, &data), FGIO_EXIT_FAIL);
     assert_non_null(strstr(stderr_capture_end(&c), "samples of 1 tokens: expected 8 to 65536"));
-    temp_dir_remove(place);
+    temp_dir_remove(directory);
 }
 
 /* Texts as they were passed to the callback. */
@@ -175,20 +163,20 @@ static void read_text(const char *path, handed *h, const char *said) {
     assert_int_equal(fgt_text_read(path, keep_text, h), FGIO_EXIT_OK);
     stderr_capture_end(&c);
     if (said ? strstr(c.text, said) == NULL : c.text[0] != '\0')
-        fail_msg("said '%s'; expected: %s", c.text, said ? said : "nothing");
+        fail_msg("the message is '%s'; expected: %s", c.text, said ? said : "nothing");
 }
 
 /* A text without splits: 90 %, 5 % and 5 %, cut where lines or characters begin. */
 static void text_is_divided_into_three_splits(void **state) {
-    char place[TEMP_PATH_MAX], path[2 * TEMP_PATH_MAX], lines[2001] = "";
+    char directory[TEMP_PATH_MAX], path[2 * TEMP_PATH_MAX], lines[2001] = "";
     handed h;
     (void)state;
     for (int i = 0; i < 200; i++)
         snprintf(lines + 10 * i, 11, "line %04d\n", i);
     lines[1799] = 'x'; /* the end of line 179: the first cut goes on to the next */
-    temp_dir_create(place, "books");
-    temp_dir_write_text(place, "any.txt", lines);
-    snprintf(path, sizeof path, "%s/any.txt", place);
+    temp_dir_create(directory, "books");
+    temp_dir_write_text(directory, "any.txt", lines);
+    snprintf(path, sizeof path, "%s/any.txt", directory);
     read_text(path, &h, "of its 2.00 kB the first 90 % train, the next 5 % validate, the last 5 % test");
     assert_int_equal(h.len[FGT_TRAIN], 1810);
     assert_int_equal(h.len[FGT_VALID], 90);
@@ -201,37 +189,37 @@ static void text_is_divided_into_three_splits(void **state) {
     for (int i = 0; i < 1000; i++)
         memcpy(lines + 2 * i, "\xC3\xA4", 2); /* no line ends; characters of two bytes */
     lines[0] = lines[1] = 'a';
-    temp_dir_write_text(place, "any.txt", lines + 1);
+    temp_dir_write_text(directory, "any.txt", lines + 1);
     read_text(path, &h, "any.txt");
     assert_int_equal(h.len[FGT_TRAIN], 1801); /* 1999 - 199 = 1800 is within a character */
     assert_int_equal(h.len[FGT_VALID], 100);
-    temp_dir_remove(place);
+    temp_dir_remove(directory);
 }
 
 static void folders_of_text_are_read(void **state) {
     static const char *const layouts[][FGT_SPLITS] = {{"train.txt", "valid.txt", "test.txt"},
                                                       {"wiki.train.tokens", "wiki.valid.tokens", "wiki.test.tokens"},
                                                       {"wiki.train.raw", "wiki.valid.raw", "wiki.test.raw"}};
-    char place[TEMP_PATH_MAX];
+    char directory[TEMP_PATH_MAX];
     handed h;
     (void)state;
     for (int i = 0; i < 3; i++) {
-        temp_dir_create(place, "wikitext-103");
+        temp_dir_create(directory, "wikitext-103");
         for (int k = 0; k < FGT_SPLITS; k++)
-            temp_dir_write_text(place, layouts[i][k], layouts[i][k]);
-        read_text(place, &h, NULL);
+            temp_dir_write_text(directory, layouts[i][k], layouts[i][k]);
+        read_text(directory, &h, NULL);
         for (int k = 0; k < FGT_SPLITS; k++)
             assert_string_equal(h.text[k], layouts[i][k]);
-        temp_dir_remove(place);
+        temp_dir_remove(directory);
     }
-    temp_dir_create(place, "books");
-    temp_dir_write_text(place, "b.txt", "second\n");
-    temp_dir_write_text(place, "a.txt", "first\n");
-    temp_dir_write_text(place, "c.md", "no text\n");
-    read_text(place, &h, "books has no files for each split");
+    temp_dir_create(directory, "books");
+    temp_dir_write_text(directory, "b.txt", "second\n");
+    temp_dir_write_text(directory, "a.txt", "first\n");
+    temp_dir_write_text(directory, "c.md", "no text\n");
+    read_text(directory, &h, "books has no files for each split");
     assert_string_equal(h.text[FGT_TRAIN], "first\nsecond"); /* of 13 bytes one is for validation */
     assert_string_equal(h.text[FGT_VALID], "\n");
-    temp_dir_remove(place);
+    temp_dir_remove(directory);
 }
 
 /* The text and its tokens do not depend on the pieces. */
@@ -243,12 +231,12 @@ static int encode_piece(void *with, fgt_split split, const unsigned char *text, 
 
 static void streaming_gives_the_same_tokens(void **state) {
     static const char text[] = "a  b c\n d 'e f's \xC3\xA4 \xC3\xA4 g h  \n\n i - j     k l\tm \nn o";
-    char place[TEMP_PATH_MAX], path[2 * TEMP_PATH_MAX], real[TEMP_PATH_MAX];
+    char directory[TEMP_PATH_MAX], path[2 * TEMP_PATH_MAX], real[TEMP_PATH_MAX];
     handed h;
     (void)state;
-    temp_dir_create(place, "abc");
-    temp_dir_write_text(place, "train.txt", text);
-    snprintf(path, sizeof path, "%s/train.txt", place);
+    temp_dir_create(directory, "abc");
+    temp_dir_write_text(directory, "train.txt", text);
+    snprintf(path, sizeof path, "%s/train.txt", directory);
     for (size_t piece = 2; piece < sizeof text + 2; piece++) {
         memset(&h, 0, sizeof h);
         assert_int_equal(fgt_text_stream(path, piece, FGT_TRAIN, keep_text, &h), FGIO_EXIT_OK);
@@ -262,7 +250,7 @@ static void streaming_gives_the_same_tokens(void **state) {
         assert_int_equal(fgt_tokenizer_open(real, &tokens), FGIO_EXIT_OK);
         assert_non_null(real_data("wikitext-2/valid.txt.xz", real));
         assert_int_equal(fgio_unpack_file(real, 1 << 24, &bytes), FGIO_EXIT_OK);
-        temp_dir_write(place, "train.txt", bytes.data, bytes.len);
+        temp_dir_write(directory, "train.txt", bytes.data, bytes.len);
         assert_int_equal(fgt_tokenizer_encode(tokens, bytes.data, bytes.len, &whole), FGIO_EXIT_OK);
         void *both[] = {tokens, &pieces};
         assert_int_equal(fgt_text_stream(path, 100, FGT_TRAIN, encode_piece, both), FGIO_EXIT_OK);
@@ -273,13 +261,13 @@ static void streaming_gives_the_same_tokens(void **state) {
         fgio_bytes_free(&bytes);
         fgt_tokenizer_close(tokens);
     }
-    temp_dir_remove(place);
+    temp_dir_remove(directory);
 }
 
 enum { UNK, CLS, SEP, MASK, FIRST_LETTER };
 
 /* A vocabulary of single letters, and a text of single letters. */
-static void write_letters(const char *place, char vocabulary[2 * TEMP_PATH_MAX]) {
+static void write_letters(const char *directory, char vocabulary[2 * TEMP_PATH_MAX]) {
     char text[8001], lines[256] = "[UNK]\n[CLS]\n[SEP]\n[MASK]\n";
     size_t used = strlen(lines);
     for (int i = 0; i < 26; i++)
@@ -289,11 +277,11 @@ static void write_letters(const char *place, char vocabulary[2 * TEMP_PATH_MAX])
         text[2 * i + 1] = ' ';
     }
     text[8000] = '\0';
-    temp_dir_write_text(place, "vocab.txt", lines);
-    temp_dir_write_text(place, "train.txt", text);
+    temp_dir_write_text(directory, "vocab.txt", lines);
+    temp_dir_write_text(directory, "train.txt", text);
     text[200] = '\0';
-    temp_dir_write_text(place, "valid.txt", text);
-    snprintf(vocabulary, 2 * TEMP_PATH_MAX, "%s/vocab.txt", place);
+    temp_dir_write_text(directory, "valid.txt", text);
+    snprintf(vocabulary, 2 * TEMP_PATH_MAX, "%s/vocab.txt", directory);
 }
 
 /* Counts the outcomes for the tokens of one sample. */
@@ -320,13 +308,13 @@ static void count_masks(const fgt_batch *batch, size_t slot, uint32_t length, in
 /* 40 epochs of 3,900 tokens; five deviations allowed. A random token may hit the mask or the token itself, 1 in 30
  * each. */
 static void tokens_are_masked_by_the_rule(void **state) {
-    char place[TEMP_PATH_MAX], vocabulary[2 * TEMP_PATH_MAX];
+    char directory[TEMP_PATH_MAX], vocabulary[2 * TEMP_PATH_MAX];
     int counts[4] = {0};
     fgt_batch batch;
     (void)state;
-    temp_dir_create(place, "letters");
-    write_letters(place, vocabulary);
-    fgt_data *data = open_text(FGT_TASK_MASKED, place, vocabulary, 52);
+    temp_dir_create(directory, "letters");
+    write_letters(directory, vocabulary);
+    fgt_data *data = open_text(FGT_TASK_MASKED, directory, vocabulary, 52);
     const fgt_data_info *info = fgt_data_get_info(data);
     assert_int_equal(info->vocab, 30);
     assert_int_equal(info->count[FGT_TRAIN], 79);
@@ -343,16 +331,16 @@ static void tokens_are_masked_by_the_rule(void **state) {
     assert_true(fabs(counts[2] / hidden - (0.1 + 0.1 / 30)) < 5 * sqrt(0.09 / hidden));
     fgt_batch_destroy(&batch);
     fgt_data_close(data);
-    temp_dir_remove(place);
+    temp_dir_remove(directory);
 }
 
 static void masks_change_in_training_only(void **state) {
-    char place[TEMP_PATH_MAX], vocabulary[2 * TEMP_PATH_MAX];
+    char directory[TEMP_PATH_MAX], vocabulary[2 * TEMP_PATH_MAX];
     fgt_batch a, b;
     (void)state;
-    temp_dir_create(place, "letters");
-    write_letters(place, vocabulary);
-    fgt_data *data = open_text(FGT_TASK_MASKED, place, vocabulary, 72);
+    temp_dir_create(directory, "letters");
+    write_letters(directory, vocabulary);
+    fgt_data *data = open_text(FGT_TASK_MASKED, directory, vocabulary, 72);
     const fgt_data_info *info = fgt_data_get_info(data);
     assert_int_equal(fgt_batch_create(info, 2, &a), FGIO_EXIT_OK);
     assert_int_equal(fgt_batch_create(info, 2, &b), FGIO_EXIT_OK);
@@ -370,7 +358,7 @@ static void masks_change_in_training_only(void **state) {
     fgt_batch_destroy(&a);
     fgt_batch_destroy(&b);
     fgt_data_close(data);
-    temp_dir_remove(place);
+    temp_dir_remove(directory);
 }
 
 /* The real text through our tokenizer and the token id files beside it give the same batches. */

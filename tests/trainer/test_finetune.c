@@ -5,41 +5,15 @@
  *
  * All jobs have seed 1 and builtin data. Everything is compared bit for bit.
  */
-#include "trainer/run/job.h"
-
-#include "trainer/checkpoint_helpers.h"
+#include "trainer/job_helpers.h"
 #include "support/thread_group.h"
-#include "io/error.h"
 #include "io/tensor_file.h"
 #include "trainer/run/worker.h"
 
-#include <inttypes.h>
 #include <math.h>
 
 #define BERT "bert-mini:layers=2,width=32,heads=2,length=16"
 #define GPT2 "gpt2-nano:layers=2,width=32,heads=2,length=16"
-
-static char folder[256];
-
-static int set_up(void **state) {
-    (void)state;
-    make_folder(folder, sizeof folder);
-    return 0;
-}
-
-static int tear_down(void **state) {
-    (void)state;
-    remove_folder(folder);
-    return 0;
-}
-
-static const char *under(const char *name) {
-    static char path[8][512];
-    static int next;
-    char *p = path[next++ % 8];
-    snprintf(p, sizeof path[0], "%s/%s", folder, name);
-    return p;
-}
 
 /* ---- a model and its gradient, without a job ---------------------------------------------------- */
 
@@ -160,47 +134,20 @@ static void other_gradients_are_unchanged(void **state) {
 /* ---- jobs ----------------------------------------------------------------------------------------- */
 
 static fgt_job job_of(const char *text, uint32_t workers, const fgt_finetune_options *tune) {
-    return (fgt_job){.model = text,
-                     .data = "builtin",
-                     .method = "dense",
-                     .schedule = "constant",
-                     .rate = 0.01,
-                     .steps = 6,
-                     .seed = 1,
-                     .workers = workers,
-                     .threads = 1,
-                     .batch = 4,
-                     .samples = 60,
-                     .save_every = 1000000,
-                     .eval_every = 1000000,
-                     .eval_batches = 1,
-                     .keep = 100,
-                     .augment = FGT_AUGMENT_AUTO,
-                     .overlap = true,
-                     .eval = true,
-                     .tune = tune};
-}
-
-static fgt_report train(const fgt_job *job) {
-    fgt_report report;
-    assert_int_equal(fgt_job_train(job, NULL, &report), FGIO_EXIT_OK);
-    return report;
-}
-
-static const char *file_of(const char *name, uint64_t step) {
-    char end[100];
-    snprintf(end, sizeof end, "%s/step-%09" PRIu64 ".safetensors", name, step);
-    return under(end);
+    fgt_job job = small_job(text, "dense", workers);
+    job.eval_batches = 1;
+    job.tune = tune;
+    return job;
 }
 
 /* A model trained for two steps, to start from. */
 static const char *learned(const char *text) {
     fgt_job job = job_of(text, 1, NULL);
     job.steps = 2;
-    job.save = under("learned");
+    job.save = path_under("learned");
     job.eval = false;
-    train(&job);
-    return file_of("learned", 2);
+    train_job(&job, NULL);
+    return checkpoint_under("learned", 2);
 }
 
 static void only_targets_and_head_are_trained(void **state) {
@@ -213,11 +160,11 @@ static void only_targets_and_head_are_trained(void **state) {
         tune.states = k == 0 ? 0 : 2000;
         fgt_job job = job_of(BERT, 2, &tune);
         job.weights = start;
-        job.save = under(kinds[k]);
-        fgt_report report = train(&job);
+        job.save = path_under(kinds[k]);
+        fgt_report report = train_job(&job, NULL);
         model before = open_model(BERT), after = open_model(BERT);
         assert_int_equal(fgt_weights_load(start, before.graph, NULL), FGIO_EXIT_OK);
-        assert_int_equal(fgt_weights_load(file_of(kinds[k], 6), after.graph, NULL), FGIO_EXIT_OK);
+        assert_int_equal(fgt_weights_load(checkpoint_under(kinds[k], 6), after.graph, NULL), FGIO_EXIT_OK);
         char text[FGT_FINETUNE_TEXT];
         fgt_finetune_result tuning;
         assert_int_equal(fgt_finetune_plan(&tune, after.about.task, 1, after.graph, text, &tuning), FGIO_EXIT_OK);
@@ -268,18 +215,18 @@ static void resume_gives_the_same_bits(void **state) {
         job.weights = start;
         job.save_every = 6;
         snprintf(name, sizeof name, "whole-%s", kinds[k]);
-        job.save = under(name);
-        train(&job);
+        job.save = path_under(name);
+        train_job(&job, NULL);
         char from[512], end[512];
-        snprintf(from, sizeof from, "%s", file_of(name, 6));
-        snprintf(end, sizeof end, "%s", file_of(name, 10));
+        snprintf(from, sizeof from, "%s", checkpoint_under(name, 6));
+        snprintf(end, sizeof end, "%s", checkpoint_under(name, 10));
         job.weights = NULL;
         job.resume = from;
         job.threads = 2; /* which may change */
         snprintf(name, sizeof name, "broken-%s", kinds[k]);
-        job.save = under(name);
-        train(&job);
-        same_files(end, file_of(name, 10));
+        job.save = path_under(name);
+        train_job(&job, NULL);
+        same_files(end, checkpoint_under(name, 10));
     }
 }
 
@@ -438,13 +385,13 @@ static void record_contains_the_gradient(void **state) {
     char start[512];
     snprintf(start, sizeof start, "%s", learned(BERT));
     tune.states = 2000;
-    tune.record = under("gradients.safetensors");
+    tune.record = path_under("gradients.safetensors");
     tune.record_tensor = "*.query.weight";
     tune.record_steps = 3;
     fgt_job job = job_of(BERT, 1, &tune);
     job.weights = start;
     job.clip = 1e-3; /* recorded gradients are not clipped */
-    train(&job);
+    train_job(&job, NULL);
     fgio_tensor_file file;
     assert_int_equal(fgio_tensor_file_open(tune.record, &file), FGIO_EXIT_OK);
     assert_int_equal(file.head.count, 2 * 3);
@@ -470,9 +417,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(other_gradients_are_unchanged),
         cmocka_unit_test(workers_step_by_the_mean_of_measurements),
-        cmocka_unit_test_setup_teardown(only_targets_and_head_are_trained, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(resume_gives_the_same_bits, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(record_contains_the_gradient, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(only_targets_and_head_are_trained, make_job_folder, remove_job_folder),
+        cmocka_unit_test_setup_teardown(resume_gives_the_same_bits, make_job_folder, remove_job_folder),
+        cmocka_unit_test_setup_teardown(record_contains_the_gradient, make_job_folder, remove_job_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,72 +5,20 @@
  * All jobs have seed 1 and builtin data, so numbers are reproducible. Files are compared byte for byte; where sums have
  * another order, weights agree to 1e-5 of the largest.
  */
-#include "trainer/run/job.h"
-
-#include "trainer/checkpoint_helpers.h"
-#include "io/error.h"
+#include "trainer/job_helpers.h"
 #include "trainer/run/worker.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <pthread.h>
 
-static char folder[256];
-
-static int set_up(void **state) {
-    (void)state;
-    make_folder(folder, sizeof folder);
-    return 0;
-}
-
-static int tear_down(void **state) {
-    (void)state;
-    remove_folder(folder);
-    return 0;
-}
-
-static fgt_job small_job(const char *model, const char *method, uint32_t workers) {
-    return (fgt_job){.model = model,
-                     .data = "builtin",
-                     .method = method,
-                     .schedule = "cosine,warmup=2",
-                     .rate = 0.01,
-                     .steps = 6,
-                     .seed = 1,
-                     .workers = workers,
-                     .threads = 1,
-                     .batch = 4,
-                     .samples = 60,
-                     .save_every = 1000000,
-                     .eval_every = 1000000,
-                     .keep = 100,
-                     .augment = FGT_AUGMENT_AUTO,
-                     .overlap = true,
-                     .eval = true};
-}
-
-static fgt_report train(const fgt_job *job, const fgt_job_callbacks *watch) {
-    fgt_report report;
-    assert_int_equal(fgt_job_train(job, watch, &report), FGIO_EXIT_OK);
-    return report;
-}
-
-static const char *under(const char *name) {
-    static char path[8][512];
-    static int next;
-    char *p = path[next++ % 8];
-    snprintf(p, sizeof path[0], "%s/%s", folder, name);
-    return p;
-}
-
-static const char *file_of(const char *name, uint64_t step) {
-    char end[100];
-    snprintf(end, sizeof end, "%s/step-%09" PRIu64 ".safetensors", name, step);
-    return under(end);
+static fgt_job cosine_job(const char *model, const char *method, uint32_t workers) {
+    fgt_job job = small_job(model, method, workers);
+    job.schedule = "cosine,warmup=2";
+    return job;
 }
 
 static void remove_run(const char *name) {
-    remove_folder(under(name));
+    remove_folder(path_under(name));
 }
 
 static unsigned char *whole_file(const char *path, size_t *length) {
@@ -179,7 +127,7 @@ static void workers_have_the_same_weights(void **state) {
     };
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
         for (uint32_t workers = 2; workers <= 3; workers++) {
-            fgt_job job = small_job(ways[i][0], ways[i][1], workers);
+            fgt_job job = cosine_job(ways[i][0], ways[i][1], workers);
             evaluations l = {0};
             job.optimizer = ways[i][2];
             job.eval = false;
@@ -194,7 +142,7 @@ static void workers_have_the_same_weights(void **state) {
 /* P workers with batches of n equal one with a batch of P n. */
 static void workers_make_one_large_batch(void **state) {
     (void)state;
-    fgt_job job = small_job("lenet", "dense,reduce=dense", 1);
+    fgt_job job = cosine_job("lenet", "dense,reduce=dense", 1);
     job.optimizer = "sgd:momentum=0.9,decay=5e-3";
     job.eval = false;
     job.batch = 12;
@@ -226,7 +174,7 @@ static void gossip_of_all_entries_equals_the_mean_gradient(void **state) {
     static const char *const methods[] = {"dense", "gsgd,density=1,gamma=1", "gsgd"};
     evaluations l[3] = {0};
     for (size_t i = 0; i < 3; i++) {
-        fgt_job job = small_job("lenet", methods[i], 2);
+        fgt_job job = cosine_job("lenet", methods[i], 2);
         job.optimizer = "sgd:momentum=0,decay=5e-3";
         job.rate = 0.1;
         job.eval = false;
@@ -251,22 +199,22 @@ static void gossip_evaluates_the_mean(void **state) {
     (void)state;
     fgt_report reported[2];
     for (uint32_t often = 0; often < 2; often++) {
-        fgt_job job = small_job("resnet20", "gsgd", 3);
+        fgt_job job = cosine_job("resnet20", "gsgd", 3);
         job.batch = 2;
         job.rate = 0.05;
         job.steps = 4;
         job.eval_every = often ? 2 : 1000000;
         job.save_every = 0;
-        job.save = under(often ? "often" : "once");
-        reported[often] = train(&job, NULL);
+        job.save = path_under(often ? "often" : "once");
+        reported[often] = train_job(&job, NULL);
         assert_string_equal(reported[often].algorithm, "gossip");
         assert_int_equal(reported[often].step, 4);
     }
-    same_files(file_of("often", 4), file_of("once", 4), "looking");
-    fgt_job job = small_job("resnet20", "gsgd", 1);
+    same_files(checkpoint_under("often", 4), checkpoint_under("once", 4), "looking");
+    fgt_job job = cosine_job("resnet20", "gsgd", 1);
     fgt_report report;
     fgt_eval_result q;
-    job.resume = file_of("once", 4);
+    job.resume = checkpoint_under("once", 4);
     assert_int_equal(fgt_job_eval(&job, FGT_SPLITS, &q, &report), FGIO_EXIT_OK);
     if (!(fabs(q.loss - reported[0].quality.loss) < 1e-5 * q.loss))
         fail_msg("the file has loss %.9g, the run said %.9g", q.loss, reported[0].quality.loss);
@@ -308,13 +256,13 @@ static void optimizers_go_with_the_method(void **state) {
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         double rate = 0;
         const fgt_job_callbacks watch = {.ctx = &rate, .step = note_rate};
-        fgt_job job = small_job(ways[i].model, ways[i].method, 2);
+        fgt_job job = cosine_job(ways[i].model, ways[i].method, 2);
         job.rate = 0; /* what suits */
         job.schedule = "constant";
         job.steps = 1;
         job.eval = false;
         job.alone = ways[i].alone;
-        fgt_report report = train(&job, &watch);
+        fgt_report report = train_job(&job, &watch);
         if (strncmp(report.optimizer, ways[i].optimizer, strlen(ways[i].optimizer)) != 0 || rate != ways[i].rate)
             fail_msg("%s, %s: %s at %g", ways[i].model, ways[i].method, report.optimizer, rate);
     }
@@ -330,7 +278,7 @@ static void note_norm(void *ctx, const fgt_progress *p) {
 
 /* Length of one step of plain SGD, as a multiple of the rate: the norm of the applied gradient. */
 static double length_of_step(const char *method, double clip, double reported[2]) {
-    fgt_job job = small_job("lenet", method, 1);
+    fgt_job job = cosine_job("lenet", method, 1);
     const fgt_job_callbacks watch = {.ctx = reported, .step = note_norm};
     double sum = 0;
     job.optimizer = "sgd:momentum=0,decay=0";
@@ -338,8 +286,8 @@ static double length_of_step(const char *method, double clip, double reported[2]
     job.eval = false;
     job.steps = 1;
     job.clip = clip;
-    job.save = under("norm");
-    fgt_report report = train(&job, &watch);
+    job.save = path_under("norm");
+    fgt_report report = train_job(&job, &watch);
     fgt_model m;
     fgt_graph *before, *after;
     fgt_data_info info = {.name = "any", .channels = 1, .height = 28, .width = 28, .classes = 10};
@@ -397,7 +345,7 @@ static void resume_gives_the_same_bits(void **state) {
         {"mlp", "frugrad,feedback=ef21", NULL, -1, 2}, /* the receiver's sum */
     };
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
-        fgt_job job = small_job(ways[i].model, ways[i].method, ways[i].workers);
+        fgt_job job = cosine_job(ways[i].model, ways[i].method, ways[i].workers);
         job.batch = 1;
         job.optimizer = ways[i].optimizer;
         job.clip = ways[i].clip > 0 ? ways[i].clip : 0;
@@ -405,15 +353,15 @@ static void resume_gives_the_same_bits(void **state) {
         job.bucket_bytes = job.clip_auto ? 64u << 10 : 0;
         job.eval_every = 3; /* not where the break is */
         job.eval_batches = 1;
-        job.save = under("whole");
+        job.save = path_under("whole");
         job.save_every = 4;
-        fgt_report whole = train(&job, NULL);
-        job.save = under("broken");
-        job.resume = file_of("whole", 4);
-        fgt_report broken = train(&job, NULL);
+        fgt_report whole = train_job(&job, NULL);
+        job.save = path_under("broken");
+        job.resume = checkpoint_under("whole", 4);
+        fgt_report broken = train_job(&job, NULL);
         assert_int_equal(whole.bytes_sent, broken.bytes_sent);
         assert_true(whole.quality.loss == broken.quality.loss);
-        same_files(file_of("whole", 6), file_of("broken", 6), ways[i].method);
+        same_files(checkpoint_under("whole", 6), checkpoint_under("broken", 6), ways[i].method);
         remove_run("whole");
         remove_run("broken");
     }
@@ -428,38 +376,38 @@ static void stop_in_third(void *ctx, const fgt_progress *p) {
 static void interrupted_run_is_resumed(void **state) {
     (void)state;
     const fgt_job_callbacks watch = {.step = stop_in_third};
-    fgt_job job = small_job("resnet20", "frugrad", 2);
+    fgt_job job = cosine_job("resnet20", "frugrad", 2);
     job.batch = 1;
     job.eval_every = 3; /* the interruption is at a step with an evaluation */
     job.eval_batches = 1;
-    job.save = under("stopped");
-    fgt_report report = train(&job, &watch);
+    job.save = path_under("stopped");
+    fgt_report report = train_job(&job, &watch);
     assert_true(report.interrupted);
     assert_int_equal(report.step, 3);
-    assert_string_equal(report.checkpoint, file_of("stopped", 3));
-    job.resume = under("stopped");
-    report = train(&job, NULL); /* the next job is not meant */
+    assert_string_equal(report.checkpoint, checkpoint_under("stopped", 3));
+    job.resume = path_under("stopped");
+    report = train_job(&job, NULL); /* the next job is not meant */
     assert_false(report.interrupted);
     assert_int_equal(report.step, 6);
     job.resume = NULL;
-    job.save = under("whole");
-    train(&job, NULL);
-    same_files(file_of("whole", 6), file_of("stopped", 6), "interrupted");
+    job.save = path_under("whole");
+    train_job(&job, NULL);
+    same_files(checkpoint_under("whole", 6), checkpoint_under("stopped", 6), "interrupted");
     remove_run("whole");
     remove_run("stopped");
 }
 
 static void resume_with_another_number_of_workers(void **state) {
     (void)state;
-    fgt_job job = small_job("mlp", "frugrad", 2);
-    job.save = under("two");
-    fgt_report two = train(&job, NULL);
+    fgt_job job = cosine_job("mlp", "frugrad", 2);
+    job.save = path_under("two");
+    fgt_report two = train_job(&job, NULL);
     job.workers = 3;
     job.batch = 4;
     job.steps = 12;
-    job.resume = under("two");
-    job.save = under("three");
-    fgt_report three = train(&job, NULL);
+    job.resume = path_under("two");
+    job.save = path_under("three");
+    fgt_report three = train_job(&job, NULL);
     assert_int_equal(three.step, 12);
     assert_int_equal(three.workers, 3);
     assert_true(three.bytes_sent > two.bytes_sent); /* goes on counting */
@@ -473,17 +421,17 @@ static void resume_with_another_number_of_workers(void **state) {
 
 static void evaluation_does_not_change_training(void **state) {
     (void)state;
-    fgt_job job = small_job("resnet20", "frugrad", 2);
+    fgt_job job = cosine_job("resnet20", "frugrad", 2);
     job.batch = 1;
     job.steps = 3;
     job.eval_batches = 1;
     job.eval_every = 1;
-    job.save = under("looked");
-    train(&job, NULL);
+    job.save = path_under("looked");
+    train_job(&job, NULL);
     job.eval = false;
-    job.save = under("blind");
-    train(&job, NULL);
-    same_files(file_of("looked", 3), file_of("blind", 3), "evaluation");
+    job.save = path_under("blind");
+    train_job(&job, NULL);
+    same_files(checkpoint_under("looked", 3), checkpoint_under("blind", 3), "evaluation");
     remove_run("looked");
     remove_run("blind");
 }
@@ -493,14 +441,14 @@ static void evaluation_depends_on_the_weights_alone(void **state) {
     static const char *const models[] = {"resnet20", "bert-mini:layers=1,width=32,heads=2,length=16",
                                          "bert-mlm-mini:layers=1,width=32,heads=2,length=16", "gpt2-nano:dropout=0.3"};
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
-        fgt_job job = small_job(models[i], "frugrad", 2);
+        fgt_job job = cosine_job(models[i], "frugrad", 2);
         job.batch = 2;
         job.steps = 2;
         job.samples = 56; /* 7 to test on */
-        job.save = under("run");
-        fgt_report run = train(&job, NULL), report;
-        job.resume = under("run");
-        fgt_report again = train(&job, NULL); /* nothing left to do but to evaluate */
+        job.save = path_under("run");
+        fgt_report run = train_job(&job, NULL), report;
+        job.resume = path_under("run");
+        fgt_report again = train_job(&job, NULL); /* nothing left to do but to evaluate */
         assert_true(again.quality.loss == run.quality.loss);
         for (uint32_t workers = 1; workers <= 3; workers++) {
             fgt_eval_result q;
@@ -518,12 +466,12 @@ static void evaluation_depends_on_the_weights_alone(void **state) {
 /* Evaluation images are not augmented, also those of the training split. */
 static void evaluation_images_are_not_augmented(void **state) {
     (void)state;
-    fgt_job job = small_job("lenet", "frugrad", 1);
+    fgt_job job = cosine_job("lenet", "frugrad", 1);
     fgt_report report;
     fgt_eval_result q[2];
-    job.save = under("run");
-    train(&job, NULL);
-    job.resume = under("run");
+    job.save = path_under("run");
+    train_job(&job, NULL);
+    job.resume = path_under("run");
     for (int i = 0; i < 2; i++) {
         job.augment = i ? FGT_AUGMENT_AUTO : FGT_AUGMENT_NONE;
         assert_int_equal(fgt_job_eval(&job, FGT_TRAIN, &q[i], &report), FGIO_EXIT_OK);
@@ -547,5 +495,5 @@ int main(void) {
         cmocka_unit_test(gossip_evaluates_the_mean),
         cmocka_unit_test(optimizers_go_with_the_method),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, make_job_folder, remove_job_folder);
 }

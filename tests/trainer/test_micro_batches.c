@@ -3,76 +3,30 @@
  * their number is chosen, and that a resumed run keeps it; recomputing in backward, with the same bits; runs that do
  * not fit into memory.
  */
-#include "trainer/run/job.h"
-
-#include "trainer/checkpoint_helpers.h"
+#include "trainer/job_helpers.h"
 #include "trainer/run/memory_fit.h"
 #include "trainer/base/free_memory.h"
-#include "io/error.h"
 #include "io/tensor_file.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <sys/resource.h>
 #include <unistd.h>
-
-static char folder[256];
-
-static int set_up(void **state) {
-    (void)state;
-    make_folder(folder, sizeof folder);
-    return 0;
-}
-
-static int tear_down(void **state) {
-    (void)state;
-    remove_folder(folder);
-    return 0;
-}
-
-static const char *under(const char *name) {
-    static char path[8][512];
-    static int next;
-    char *p = path[next++ % 8];
-    snprintf(p, sizeof path[0], "%s/%s", folder, name);
-    return p;
-}
-
-static const char *file_of(const char *name, uint64_t step) {
-    char end[100];
-    snprintf(end, sizeof end, "%s/step-%09" PRIu64 ".safetensors", name, step);
-    return under(end);
-}
 
 #define GPT2     "gpt2:layers=2,width=16,heads=2,length=12,dropout=0.2"
 #define BERT     "bert-mini:layers=2,width=16,heads=2,length=12"
 #define BERT_MLM "bert-mlm-mini:layers=2,width=16,heads=2,length=12"
 
 static fgt_job job_of(const char *model, const char *method, uint32_t accumulate) {
-    return (fgt_job){.model = model,
-                     .data = "builtin",
-                     .method = method,
-                     .schedule = "constant",
-                     .rate = 0.01,
-                     .steps = 4,
-                     .seed = 1,
-                     .workers = 2,
-                     .threads = 1,
-                     .batch = 4,
-                     .accumulate = accumulate,
-                     .samples = 60,
-                     .save_every = 2,
-                     .eval_every = 1000000,
-                     .keep = 100,
-                     .overlap = true,
-                     .eval = true};
+    fgt_job job = small_job(model, method, 2);
+    job.accumulate = accumulate;
+    job.steps = 4;
+    job.save_every = 2;
+    return job;
 }
 
 static fgt_report train_into(fgt_job job, const char *name) {
-    fgt_report report;
-    job.save = under(name);
-    assert_int_equal(fgt_job_train(&job, NULL, &report), FGIO_EXIT_OK);
-    return report;
+    job.save = path_under(name);
+    return train_job(&job, NULL);
 }
 
 static unsigned char *whole_file(const char *path, size_t *length) {
@@ -97,7 +51,7 @@ static void same_files(const char *a, const char *b) {
 }
 
 static void remove_run(const char *name) {
-    remove_folder(under(name));
+    remove_folder(path_under(name));
 }
 
 /* Largest difference of the weights of two checkpoints, as a share of the largest weight. */
@@ -148,7 +102,7 @@ static void micro_batches_make_one_batch(void **state) {
         for (uint32_t n = 2; n <= 4; n++) {
             job.accumulate = n;
             fgt_report many = train_into(job, "many");
-            double far = max_difference(file_of("one", 4), file_of("many", 4));
+            double far = max_difference(checkpoint_under("one", 4), checkpoint_under("many", 4));
             if (!(far < 1e-5 && fabs(one.quality.loss - many.quality.loss) < 1e-5))
                 fail_msg("%s, %s, %u micro-batches: weights differ by %g", ways[i].model, ways[i].method, n, far);
             assert_int_equal(many.accumulate, n);
@@ -173,13 +127,13 @@ static void resume_gives_the_same_bits(void **state) {
         .kind = "cesgc", .targets = "qv", .head = "none", .kappa = 2, .chunks = 1, .options = "s=4"};
     char start[512];
     train_into(job_of(GPT2, "frugrad", 2), "start");
-    snprintf(start, sizeof start, "%s", file_of("start", 4));
+    snprintf(start, sizeof start, "%s", checkpoint_under("start", 4));
     fgt_job jobs[] = {job_of(GPT2, "frugrad", 2), job_of("resnet20", "frugrad", 2), tuning_of(&tune, start)};
     for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) {
         jobs[i].clip = i == 2 ? 0 : 0.5;
         train_into(jobs[i], "whole");
         char middle[512];
-        snprintf(middle, sizeof middle, "%s", file_of("whole", 2));
+        snprintf(middle, sizeof middle, "%s", checkpoint_under("whole", 2));
         jobs[i].resume = middle;
         jobs[i].weights = NULL;
         jobs[i].accumulate = 0; /* as the checkpoint has it */
@@ -187,7 +141,7 @@ static void resume_gives_the_same_bits(void **state) {
         fgt_report broken = train_into(jobs[i], "broken");
         assert_int_equal(broken.accumulate, 2);
         assert_int_equal(broken.accumulate_from, FGT_ACCUMULATE_RESUMED);
-        same_files(file_of("whole", 4), file_of("broken", 4));
+        same_files(checkpoint_under("whole", 4), checkpoint_under("broken", 4));
         remove_run("whole");
         remove_run("broken");
     }
@@ -202,7 +156,7 @@ static void recomputing_gives_the_same_bits(void **state) {
         train_into(job, "kept");
         job.recompute = true;
         train_into(job, "again");
-        same_files(file_of("kept", 4), file_of("again", 4));
+        same_files(checkpoint_under("kept", 4), checkpoint_under("again", 4));
         remove_run("kept");
         remove_run("again");
     }
@@ -233,25 +187,25 @@ static void accumulate_is_chosen_by_memory_and_resumed(void **state) {
         job.threads = threads;
         report = train_into(job, "threads");
         assert_int_equal(report.accumulate, chosen);
-        same_files(file_of("tight", 2), file_of("threads", 2));
+        same_files(checkpoint_under("tight", 2), checkpoint_under("threads", 2));
         remove_run("threads");
     }
     job.threads = 1;
     job.memory_bytes = 0;
-    job.resume = file_of("tight", 1);
+    job.resume = checkpoint_under("tight", 1);
     report = train_into(job, "roomy");
     assert_int_equal(report.accumulate, chosen);
-    same_files(file_of("tight", 2), file_of("roomy", 2));
+    same_files(checkpoint_under("tight", 2), checkpoint_under("roomy", 2));
     remove_run("tight");
     remove_run("roomy");
 }
 
 static void refused(const fgt_job *job, int status, const char *words) {
     fgt_report report;
-    captured_errors o;
-    capture_errors(&o);
+    stderr_capture o;
+    stderr_capture_begin(&o);
     int got = fgt_job_train(job, NULL, &report);
-    end_capture_errors(&o);
+    stderr_capture_end(&o);
     assert_int_equal(got, status);
     if (!strstr(o.text, words))
         fail_msg("does not say '%s' but: %s", words, o.text);
@@ -261,7 +215,7 @@ static void invalid_combinations_are_refused(void **state) {
     (void)state;
     fgt_job job = job_of(GPT2, "frugrad", 2);
     train_into(job, "two");
-    job.resume = under("two");
+    job.resume = path_under("two");
     job.accumulate = 4;
     refused(&job, FGIO_EXIT_FAIL, "(--accumulate 2), but this run has 4 (--accumulate 4)");
     job.resume = NULL;
@@ -336,5 +290,5 @@ int main(void) {
         cmocka_unit_test(invalid_combinations_are_refused),
         cmocka_unit_test(memory_limits_are_detected),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, make_job_folder, remove_job_folder);
 }

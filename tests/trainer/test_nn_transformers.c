@@ -195,12 +195,12 @@ static void test_attention_is_causal(void **state) {
     float *before = malloc(r->samples * scores->sample_size * sizeof *before);
     assert_non_null(before);
     memcpy(before, scores->data, r->samples * scores->sample_size * sizeof *before);
-    for (uint32_t place = 0; place < r->length; place += 13) {
-        int32_t *token = &batch.tokens[r->length + place]; /* of the second sample */
+    for (uint32_t index = 0; index < r->length; index += 13) {
+        int32_t *token = &batch.tokens[r->length + index]; /* of the second sample */
         *token = (*token + 1) % (int32_t)r->vocab;
         fgt_graph_forward(g, &batch, false);
         *token = (*token + (int32_t)r->vocab - 1) % (int32_t)r->vocab;
-        size_t same = scores->sample_size + (size_t)place * r->vocab;
+        size_t same = scores->sample_size + (size_t)index * r->vocab;
         assert_memory_equal(before, scores->data, same * sizeof *before);
         assert_memory_not_equal(before + same, scores->data + same, r->vocab * sizeof *before);
         same = 2 * scores->sample_size; /* other samples */

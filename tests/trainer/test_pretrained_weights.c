@@ -121,19 +121,19 @@ static void expect_loaded(const file_tensor *tensors, size_t count, uint32_t fre
 }
 
 static void expect_refused(const file_tensor *tensors, size_t count, const char *words) {
-    captured_errors said;
+    stderr_capture said;
     uint32_t fresh = 77;
     if (tensors)
         write_file(tensors, count);
     fgt_graph *g = small_bert();
-    capture_errors(&said);
+    stderr_capture_begin(&said);
     int code = fgt_weights_load(file_path, g, &fresh);
-    end_capture_errors(&said);
+    stderr_capture_end(&said);
     assert_int_equal(code, 1);
     assert_int_equal(fresh, 77);
     assert_non_null(strstr(said.text, file_path));
     if (!strstr(said.text, words))
-        fail_msg("said '%s'; expected '%s'", said.text, words);
+        fail_msg("the message is '%s'; expected '%s'", said.text, words);
     fgt_graph_destroy(g);
 }
 
@@ -204,7 +204,7 @@ static void shorter_models_use_the_first_positions(void **state) {
     assert_int_equal(fresh, 0);
     for (int i = 0; i < 6; i++)
         assert_float_equal(weights[i], 7.0f + (float)i, 0);
-    write_file((const file_tensor[]){{"wpe.weight", FGIO_F16, 2, {1, 3}, 7}}, 1); /* too few places */
+    write_file((const file_tensor[]){{"wpe.weight", FGIO_F16, 2, {1, 3}, 7}}, 1); /* too few positions */
     assert_int_not_equal(fgt_weights_load(file_path, g, &fresh), FGIO_EXIT_OK);
     fgt_graph_destroy(g);
 }

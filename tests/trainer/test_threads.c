@@ -6,14 +6,12 @@
  * OpenBLAS; tests/trainer/blas_cores.sh runs this program with those that the CPU supports.
  */
 #include "trainer/gradcheck.h"
-#include "trainer/run/job.h"
 #include "trainer/model/model.h"
 #include "trainer/nn/gemm.h"
 
-#include "trainer/checkpoint_helpers.h"
+#include "trainer/job_helpers.h"
 
 #include <cblas.h>
-#include <inttypes.h>
 
 static const int thread_counts[] = {1, 2, 3, 5};
 enum { COUNTS = sizeof thread_counts / sizeof *thread_counts };
@@ -141,20 +139,10 @@ static void convolutions_do_not_depend_on_threads(void **state) {
 
 /* ---- jobs ----------------------------------------------------------------------------------------- */
 
-static char folder[256];
-
 static int set_up(void **state) {
-    (void)state;
     openblas_set_num_threads(1);
     print_message("OpenBLAS core type: %s\n", openblas_get_corename());
-    make_folder(folder, sizeof folder);
-    return 0;
-}
-
-static int tear_down(void **state) {
-    (void)state;
-    remove_folder(folder);
-    return 0;
+    return make_job_folder(state);
 }
 
 typedef struct job_case {
@@ -179,30 +167,19 @@ static const job_case jobs[] = {
 static fgt_graph *train(const job_case *k, int threads, fgt_report *report) {
     static int number;
     fgt_finetune_options tune = {.kind = k->tune, .targets = "qv", .head = "auto", .states = 2000};
-    char path[300];
-    snprintf(path, sizeof path, "%s/%d", folder, number++);
-    fgt_job job = {.model = k->model,
-                   .data = "builtin",
-                   .method = k->method,
-                   .schedule = "constant",
-                   .rate = 0.01,
-                   .clip = 0.5,
-                   .steps = k->steps,
-                   .seed = 1,
-                   .workers = k->workers,
-                   .threads = (uint32_t)threads,
-                   .batch = k->batch,
-                   .samples = 80,
-                   .save = path,
-                   .save_every = 1000000,
-                   .eval_every = 1000000,
-                   .eval_batches = 1,
-                   .keep = 1,
-                   .augment = FGT_AUGMENT_AUTO,
-                   .overlap = true,
-                   .eval = true,
-                   .tune = k->tune ? &tune : NULL};
-    assert_int_equal(fgt_job_train(&job, NULL, report), FGIO_EXIT_OK);
+    char name[20];
+    snprintf(name, sizeof name, "%d", number++);
+    fgt_job job = small_job(k->model, k->method, k->workers);
+    job.clip = 0.5;
+    job.steps = k->steps;
+    job.threads = (uint32_t)threads;
+    job.batch = k->batch;
+    job.samples = 80;
+    job.save = path_under(name);
+    job.eval_batches = 1;
+    job.keep = 1;
+    job.tune = k->tune ? &tune : NULL;
+    *report = train_job(&job, NULL);
     fgt_model model;
     fgt_data *data;
     fgt_graph *g;
@@ -254,5 +231,5 @@ int main(void) {
         cmocka_unit_test(convolutions_do_not_depend_on_threads),
         cmocka_unit_test(training_does_not_depend_on_threads),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, remove_job_folder);
 }

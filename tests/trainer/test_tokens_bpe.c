@@ -192,17 +192,17 @@ static void decoding_restores_the_text(void **state) {
 }
 
 static void directory_without_files_is_refused(void **state) {
-    char place[TEMP_PATH_MAX];
+    char directory[TEMP_PATH_MAX];
     stderr_capture c;
     fgt_tokenizer *tokens = NULL;
     (void)state;
-    temp_dir_create(place, "empty");
+    temp_dir_create(directory, "empty");
     stderr_capture_begin(&c);
-    int status = fgt_tokenizer_open(place, &tokens);
+    int status = fgt_tokenizer_open(directory, &tokens);
     assert_non_null(strstr(stderr_capture_end(&c), "expected 'encoder.json' in this directory"));
     assert_int_equal(status, FGIO_EXIT_FAIL);
     assert_null(tokens);
-    temp_dir_remove(place);
+    temp_dir_remove(directory);
 }
 
 static size_t compare_split(const fgt_tokenizer *tokens, const char *split) {

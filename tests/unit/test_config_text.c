@@ -12,10 +12,7 @@
 static uint64_t random_state = 0x9e3779b97f4a7c15u;
 
 static uint64_t random_u64(void) {
-    random_state ^= random_state << 13;
-    random_state ^= random_state >> 7;
-    random_state ^= random_state << 17;
-    return random_state;
+    return next_random(&random_state);
 }
 
 static double random_unit(void) {

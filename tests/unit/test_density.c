@@ -5,12 +5,7 @@
  */
 #include "base/block_count.h"
 #include "schedule/density.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
+#include "support/assertions.h"
 
 __extension__ typedef unsigned __int128 u128;
 
@@ -20,10 +15,7 @@ static const uint32_t blocks[] = {64, 128, 256, 1024, 4096};
 static uint64_t random_state = 0x2545f4914f6cdd1du;
 
 static uint64_t random_u64(void) {
-    random_state ^= random_state << 13;
-    random_state ^= random_state >> 7;
-    random_state ^= random_state << 17;
-    return random_state;
+    return next_random(&random_state);
 }
 
 static double random_unit(void) {

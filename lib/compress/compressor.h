@@ -103,7 +103,7 @@ typedef struct frugi_unit_state {
     uint32_t *hybrid_last_length; /* rule=hybrid: elements of each group's last block */
     uint16_t *hybrid_count;       /* rule=hybrid: entries per block */
     uint8_t *hybrid_frequency;    /* rule=hybrid, frequency=on: how often a block sent many entries, 0 to 15 */
-    uint8_t *sent_mask;           /* feedback=dgc: 1 for elements sent at this step */
+    uint8_t *sent_mask;           /* feedback=dgc, unless residual=f32: 1 for elements sent at this step */
     uint8_t *skipped;             /* 1 for blocks skipped at this step */
 } frugi_unit_state;
 
@@ -159,8 +159,10 @@ typedef struct frugi_stats_items {
  * because the first rows of an embedding are not typical, and not the last, which may be short.
  */
 static inline double frugi_stats_weight(const frug_compressor *c, const frugi_stats_items *of, uint64_t i) {
-    uint64_t step = c->config.stats == FRUGI_STATS_FULL ? 1 : FRUGI_STATS_PERIOD;
-    uint64_t first = i - i % step, window = of->items - first < step ? of->items - first : step;
+    if (c->config.stats == FRUGI_STATS_FULL)
+        return 1;
+    uint64_t first = i - i % FRUGI_STATS_PERIOD, left = of->items - first;
+    uint64_t window = left < FRUGI_STATS_PERIOD ? left : FRUGI_STATS_PERIOD;
     if (window == 1 || i != first + (window - 1) / 3)
         return window == 1 ? 1 : 0;
     uint64_t begin = first * of->length, end = first + window == of->items ? of->total : begin + window * of->length;

@@ -239,6 +239,7 @@ static frug_status make_arrays(frug_compressor *c) {
     uint64_t units = 0, widest = 0, elements = c->partition.blocks * c->config.block;
     bool in_place = c->config.feedback != FRUGI_FEEDBACK_NONE && c->config.residual == FRUGI_RESIDUAL_F32;
     bool scores = c->config.unit != FRUGI_UNIT_ELEMENT || c->config.rule == FRUGI_RULE_LEARNED;
+    bool marks = c->config.feedback == FRUGI_FEEDBACK_DGC && !in_place;
     for (size_t i = 0; i < c->units.select_groups; i++) {
         units += c->units.select_group[i].units;
         c->units.list_capacity += frugi_select_group_most(c, &c->units.select_group[i]);
@@ -263,11 +264,10 @@ static frug_status make_arrays(frug_compressor *c) {
     c->units.given_scores =
         scores && c->config.score == FRUGI_SCORE_GIVEN ? frugi_calloc(units + 1, sizeof *c->units.given_scores) : NULL;
     c->units.unit_scratch = scores ? frugi_calloc(widest + 1, sizeof *c->units.unit_scratch) : NULL;
-    c->units.sent_mask = c->config.feedback == FRUGI_FEEDBACK_DGC ? frugi_calloc(elements + 1, 1) : NULL;
+    c->units.sent_mask = marks ? frugi_calloc(elements + 1, 1) : NULL;
     FRUG_FAIL_IF(!c->units.topk || !c->units.list || !c->units.list_values || !c->units.skipped ||
                      (!in_place && !c->units.accumulators) || (scores && (!c->units.score || !c->units.unit_scratch)) ||
-                     (c->config.score == FRUGI_SCORE_GIVEN && !c->units.given_scores) ||
-                     (c->config.feedback == FRUGI_FEEDBACK_DGC && !c->units.sent_mask),
+                     (c->config.score == FRUGI_SCORE_GIVEN && !c->units.given_scores) || (marks && !c->units.sent_mask),
                  FRUG_ERR_MEMORY, "compressor: out of memory for the accumulators of %llu elements",
                  (unsigned long long)elements);
     return FRUG_OK;

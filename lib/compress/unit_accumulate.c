@@ -24,23 +24,42 @@ const float *frugi_accumulators(const frugi_compress_call *call, const frugi_ten
 /** A block of a compressed tensor. */
 typedef struct tensor_block {
     const frugi_tensor_view *view;
-    uint64_t at;     /* first element within the tensor */
-    uint64_t stored; /* number in the residual stores */
+    uint64_t number, blocks; /* which block of the tensor, and how many it has */
+    uint64_t at;             /* first element within the tensor */
+    uint64_t stored;         /* number in the residual stores */
     uint32_t length;
 } tensor_block;
 
 typedef void block_fn(const frugi_compress_call *call, frugi_workspace *ws, const tensor_block *b);
 
+/* Call fn for the blocks lo .. hi - 1 of the stores, which begin in this tensor or a later one. */
+static void for_blocks(const frugi_compress_call *call, frugi_workspace *ws, const frugi_tensor_view *view, uint64_t lo,
+                       uint64_t hi, block_fn *fn) {
+    uint64_t block = call->c->config.block;
+    for (; lo < hi; view++) {
+        tensor_block b = {.view = view, .blocks = view->dense ? 0 : (view->count - 1) / block + 1};
+        if (view->dense || view->first_block + b.blocks <= lo)
+            continue;
+        for (; lo < hi && lo < view->first_block + b.blocks; lo++) {
+            b.number = lo - view->first_block;
+            b.at = b.number * block;
+            b.stored = lo;
+            b.length = (uint32_t)(view->count - b.at < block ? view->count - b.at : block);
+            fn(call, ws, &b);
+        }
+    }
+}
+
 /* Call fn for every compressed block of the range; every thread gets an equal number of consecutive blocks. */
 static void for_each_block(const frugi_compress_call *call, block_fn *fn) {
     const frug_compressor *c = call->c;
     const frugi_tensor_view *start = c->partition.view + frugi_view_at(&c->partition, call->begin);
-    uint64_t first = UINT64_MAX, end = 0, block = c->config.block;
+    uint64_t first = UINT64_MAX, end = 0;
     frugi_range_iter it = frugi_range_start(&c->partition, call->begin, call->begin + call->count);
     while (frugi_range_next(&it))
         if (!it.view->dense) {
             first = first == UINT64_MAX ? it.view->first_block : first;
-            end = it.view->first_block + (it.view->count - 1) / block + 1;
+            end = it.view->first_block + (it.view->count - 1) / c->config.block + 1;
         }
     if (first == UINT64_MAX)
         return;
@@ -48,15 +67,7 @@ static void for_each_block(const frugi_compress_call *call, block_fn *fn) {
     for (int t = 0; t < call->threads; t++) {
         uint64_t lo = first + (end - first) * (uint64_t)t / (uint64_t)call->threads;
         uint64_t hi = first + (end - first) * ((uint64_t)t + 1) / (uint64_t)call->threads;
-        const frugi_tensor_view *view = start;
-        for (uint64_t i = lo; i < hi; i++) {
-            while (view->dense || view->first_block + (view->count - 1) / block < i)
-                view++;
-            tensor_block b = {.view = view, .at = (i - view->first_block) * block, .stored = i};
-            uint64_t rest = view->count - b.at;
-            b.length = (uint32_t)(rest < block ? rest : block);
-            fn(call, &c->workspace[t], &b);
-        }
+        for_blocks(call, &c->workspace[t], start, lo, hi, fn);
     }
 }
 
@@ -69,9 +80,8 @@ static const float *block_gradient(const frugi_compress_call *call, frugi_worksp
 /* Statistics: the energy of a block counts as left until it is sent (unit_encode.c). */
 static void count_energy(const frugi_compress_call *call, frugi_workspace *ws, const tensor_block *b,
                          const float *acc) {
-    uint32_t block = call->c->config.block;
-    frugi_stats_items all = {.items = (b->view->count - 1) / block + 1, .length = block, .total = b->view->count};
-    double weight = frugi_stats_weight(call->c, &all, b->at / block);
+    frugi_stats_items all = {.items = b->blocks, .length = call->c->config.block, .total = b->view->count};
+    double weight = frugi_stats_weight(call->c, &all, b->number);
     if (!(weight > 0))
         return;
     double energy = weight * frugi_energy(acc, b->length);
@@ -82,7 +92,7 @@ static void count_energy(const frugi_compress_call *call, frugi_workspace *ws, c
 /* feedback=none: check the gradient for NaN and infinity. */
 static void check_block(const frugi_compress_call *call, frugi_workspace *ws, const tensor_block *b) {
     const float *grad = call->grad + (b->view->begin - call->begin) + b->at;
-    call->c->units.skipped[b->stored] = !frugi_all_finite(grad, b->length);
+    call->c->units.skipped[b->stored] = !call->c->feedback.kernel->all_finite(grad, b->length);
     ws->tally.skipped += call->c->units.skipped[b->stored];
     if (!call->c->units.skipped[b->stored])
         count_energy(call, ws, b, grad);
@@ -98,18 +108,28 @@ static void copy_block(const frugi_compress_call *call, frugi_workspace *ws, con
         memcpy(dst, block_gradient(call, ws, b), c->config.block * sizeof *dst);
 }
 
+/* Whether accumulators, and the momentum with them, are updated in place. */
+static bool updates_in_place(const frug_compressor *c) {
+    return frugi_residual_in_place(&c->feedback) || !frugi_has_momentum(&c->feedback);
+}
+
 /* Add the gradient to the residual. */
 static void accumulate_block(const frugi_compress_call *call, frugi_workspace *ws, const tensor_block *b) {
     frug_compressor *c = call->c;
     float *acc = block_accumulators(c, b->stored);
+    const float *grad = block_gradient(call, ws, b);
+    bool finite;
     if (c->units.accumulators)
         frugi_feedback_load(&c->feedback, b->stored, 1, acc);
-    bool finite = frugi_feedback_accumulate(&c->feedback, b->stored, acc, block_gradient(call, ws, b), ws->acc,
-                                            ws->momentum, ws->padded);
+    if (updates_in_place(c)) {
+        finite = frugi_feedback_accumulate_in_place(&c->feedback, b->stored, grad, acc);
+    } else {
+        finite = frugi_feedback_accumulate(&c->feedback, b->stored, acc, grad, ws->acc, ws->momentum, ws->padded);
+        if (finite)
+            memcpy(acc, ws->acc, c->config.block * sizeof *acc);
+    }
     c->units.skipped[b->stored] = !finite;
     ws->tally.skipped += !finite;
-    if (finite)
-        memcpy(acc, ws->acc, c->config.block * sizeof *acc);
     count_energy(call, ws, b, acc);
 }
 
@@ -149,7 +169,7 @@ static void restore_momentum(const frugi_compress_call *call, frugi_workspace *w
 /* Store residual and momentum. */
 static void store_block(const frugi_compress_call *call, frugi_workspace *ws, const tensor_block *b) {
     frug_compressor *c = call->c;
-    bool momentum = frugi_has_momentum(&c->feedback), skip = false;
+    bool momentum = !updates_in_place(c), skip = false;
     if (momentum)
         restore_momentum(call, ws, b);
     frugi_feedback_store(&c->feedback, call->step, b->stored, 1, &skip,
@@ -159,6 +179,6 @@ static void store_block(const frugi_compress_call *call, frugi_workspace *ws, co
 
 void frugi_store_residual(const frugi_compress_call *call) {
     const frug_compressor *c = call->c;
-    if (frugi_has_residual(&c->feedback) && (c->units.accumulators || frugi_has_momentum(&c->feedback)))
+    if (frugi_has_residual(&c->feedback) && c->units.accumulators)
         for_each_block(call, store_block);
 }

@@ -138,6 +138,7 @@ typedef struct value_chunk {
     const float *acc;
     float *values;
     float *residual; /* destination of what was not sent; NULL for feedback=none */
+    float *momentum; /* where the momentum of sent elements is cleared, or NULL */
     uint8_t *sent;   /* where sent elements are marked, or NULL */
 } value_chunk;
 
@@ -149,6 +150,8 @@ static void read_run(void *ctx, uint64_t element, uint64_t value, uint64_t n) {
 static void write_run(void *ctx, uint64_t element, uint64_t value, uint64_t n) {
     const value_chunk *s = ctx;
     memcpy(s->residual + element, s->values + value, n * sizeof(float));
+    if (s->momentum)
+        memset(s->momentum + element, 0, n * sizeof(float));
     if (s->sent)
         memset(s->sent + element, 1, n);
 }
@@ -162,6 +165,8 @@ static void read_elements(const value_chunk *s, const uint32_t *list, uint64_t n
 static void write_elements(const value_chunk *s, const uint32_t *list, uint64_t n) {
     for (uint64_t i = 0; i < n; i++)
         s->residual[list[i]] = s->values[i];
+    for (uint64_t i = 0; s->momentum && i < n; i++)
+        s->momentum[list[i]] = 0.0f;
     for (uint64_t i = 0; s->sent && i < n; i++)
         s->sent[list[i]] = 1;
 }
@@ -208,6 +213,8 @@ static void encode_chunk(const section_writer *w, frugi_workspace *ws, value_pos
     if (c->config.feedback != FRUGI_FEEDBACK_NONE) {
         s.residual = (float *)s.acc;
         s.sent = c->units.sent_mask ? c->units.sent_mask + fs->view->first_block * c->config.block : NULL;
+        if (w->call->feedback.mask_momentum && !s.sent)
+            s.momentum = frugi_store_floats(&c->feedback.momentum, fs->view->first_block);
     }
     if (fs->values)
         memcpy(s.values, fs->values + from, n * sizeof *s.values);

@@ -11,6 +11,7 @@ frug_status frugi_feedback_create(const struct frug_config *config, uint64_t blo
     *fb = (frugi_feedback_state){.kind = config->feedback,
                                  .block = config->block,
                                  .seed = config->seed,
+                                 .kernel = frugi_accumulate_kernel_chosen(),
                                  .beta = frugi_feedback_beta(config),
                                  .momentum_rate = config->feedback == FRUGI_FEEDBACK_DGC ? (float)config->momentum
                                                                                          : (float)config->theta};
@@ -89,6 +90,14 @@ bool frugi_feedback_accumulate(const frugi_feedback_state *fb, uint64_t b, const
     for (uint32_t i = 0; i < fb->block; i++)
         acc[i] = fb->beta * residual[i] + added[i];
     return frugi_all_finite(acc, fb->block) && (!frugi_has_momentum(fb) || frugi_all_finite(momentum, fb->block));
+}
+
+bool frugi_feedback_accumulate_in_place(frugi_feedback_state *fb, uint64_t b, const float *grad, float *acc) {
+    if (!frugi_has_momentum(fb))
+        return fb->kernel->add(acc, grad, fb->beta, fb->block);
+    float *momentum = frugi_store_floats(&fb->momentum, b);
+    return fb->kind == FRUGI_FEEDBACK_DGC ? fb->kernel->add_dgc(acc, momentum, grad, fb->momentum_rate, fb->block)
+                                          : fb->kernel->add_ef21(acc, momentum, grad, fb->momentum_rate, fb->block);
 }
 
 /* ---- after selection ---- */

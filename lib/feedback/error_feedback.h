@@ -15,13 +15,15 @@
 #ifndef FRUGI_ERROR_FEEDBACK_H
 #define FRUGI_ERROR_FEEDBACK_H
 
+#include "feedback/accumulate_kernel.h"
 #include "feedback/residual_format.h"
 
 /** Residual and momentum of the compressed blocks. */
 typedef struct frugi_feedback_state {
     frugi_feedback kind;
     uint32_t block;
-    uint64_t seed;        /* of stochastic rounding */
+    uint64_t seed; /* of stochastic rounding */
+    const frugi_accumulate_kernel *kernel;
     float beta;           /* factor of the residual; 1 unless kind is merged */
     float momentum_rate;  /* dgc: mu; ef21: theta */
     frugi_store residual; /* unless kind is none */
@@ -52,7 +54,7 @@ static inline bool frugi_has_momentum(const frugi_feedback_state *fb) {
     return fb->kind == FRUGI_FEEDBACK_DGC || fb->kind == FRUGI_FEEDBACK_EF21;
 }
 
-/** Whether accumulators can be computed in the residual store itself: it has floats. */
+/** Whether residual and momentum can be updated in their stores: these have floats. */
 static inline bool frugi_residual_in_place(const frugi_feedback_state *fb) {
     return frugi_has_residual(fb) && fb->residual.format == FRUGI_RESIDUAL_F32;
 }
@@ -89,6 +91,12 @@ const float *frugi_feedback_momentum(const frugi_feedback_state *fb, uint64_t b,
  */
 bool frugi_feedback_accumulate(const frugi_feedback_state *fb, uint64_t b, const float *residual, const float *grad,
                                float *acc, float *momentum, float *change);
+
+/**
+ * The same in place, if frugi_residual_in_place() or if there is no momentum: acc, which has the residual of block b,
+ * receives the accumulators, and the momentum is stored. Changes nothing if a number is not finite.
+ */
+bool frugi_feedback_accumulate_in_place(frugi_feedback_state *fb, uint64_t b, const float *grad, float *acc);
 
 /* ---- after selection ---- */
 

@@ -13,7 +13,8 @@ typedef struct frugi_frame_section {
     uint64_t payload_at;           /* offset of its payload in the frame */
     uint64_t first_batch;          /* batches of all sections before */
     const frugi_tensor_view *view; /* this and what follows: unit sections only */
-    const uint32_t *list;          /* selected units; NULL for all */
+    const uint32_t *list;          /* selected units; NULL for all, or if n_of_4 */
+    bool n_of_4;                   /* the encoder selects N of every 4 elements */
     const float *values;           /* accumulators of the elements in list, if they were copied; else NULL */
     float draw_unit;               /* if not 0: entries are sent as plus or minus this */
 } frugi_frame_section;

@@ -8,6 +8,7 @@
 #include "compress/compress_path.h"
 
 #include "codec/unit_value.h"
+#include "select/n_of_m.h"
 #include "base/float_bits.h"
 
 /* ---- sections --------------------------------------------------------------- */
@@ -51,19 +52,22 @@ static bool has_scales(frugi_value value) {
 }
 
 static frugi_frame_section make_section(const frug_compressor *c, const frugi_tensor_view *view, uint64_t step,
-                                        const uint32_t *list, uint64_t selected, float draw_unit) {
-    frugi_frame_section fs = {.view = view, .list = list, .draw_unit = draw_unit};
+                                        const uint32_t *list, uint64_t selected, bool n_of_4, float draw_unit) {
+    frugi_frame_section fs = {.view = view, .list = list, .n_of_4 = n_of_4, .draw_unit = draw_unit};
     frugi_section *s = &fs.section;
     s->tensor = view->tensor;
     s->begin = view->begin;
     s->count = view->count;
     s->grid = view->grid;
     s->kept = selected;
-    s->entries = count_entries(&view->grid, list, selected);
+    s->entries = n_of_4 ? selected : count_entries(&view->grid, list, selected);
     s->value = draw_unit != 0 ? FRUGI_VALUE_SIGN : c->config.value;
     s->group = draw_unit != 0 || !has_scales(s->value) ? 0 : c->config.bucket;
     s->levels = s->value == FRUGI_VALUE_QSGD ? c->config.levels : 0;
-    if (!list) {
+    if (n_of_4) {
+        s->index = FRUGI_INDEX_CODE_BITMAP;
+        s->index_bytes = (s->grid.units + 7) / 8;
+    } else if (!list) {
         s->index = FRUGI_INDEX_CODE_NONE;
     } else if (c->config.rule == FRUGI_RULE_RANDOM && !c->units.select_group[view->select_group].heads) {
         s->index = FRUGI_INDEX_CODE_SEEDED;
@@ -80,12 +84,13 @@ void frugi_add_unit_sections(frugi_section_list *list, const frugi_range_iter *i
     if (list->mode != FRUGI_SECTIONS_STEP)
         return; /* not selected yet: frugi_unit_sections_bound() */
     if (s->selected) {
-        frugi_frame_section fs = make_section(list->c, it->view, list->step, s->list, s->selected, 0);
+        frugi_frame_section fs = make_section(list->c, it->view, list->step, s->list, s->selected, s->n_of_4, 0);
         fs.values = s->values;
         frugi_append_section(list, fs);
     }
     if (s->draws)
-        frugi_append_section(list, make_section(list->c, it->view, list->step, s->drawn, s->draws, s->draw_unit));
+        frugi_append_section(list,
+                             make_section(list->c, it->view, list->step, s->drawn, s->draws, false, s->draw_unit));
 }
 
 /* ---- values ------------------------------------------------------------------- */
@@ -178,7 +183,7 @@ typedef struct section_writer {
     frugi_value_group_options how;
     float gain;     /* rule=random without feedback: units / selected units; else the share of an entry that is sent */
     float retained; /* option hold: share of an entry that stays in the residual */
-    unsigned char *scales, *values;
+    unsigned char *scales, *index, *values;
 } section_writer;
 
 /* Encode n values from number `from` on; v becomes the residual of these values, if it is needed. */
@@ -202,6 +207,18 @@ static void encode_values(const section_writer *w, uint64_t from, uint64_t n, bo
         v[i] += copy[i];
 }
 
+/* Select the elements of the values from .. from + n - 1: N of every 4. Writes their bits; returns their list. */
+static const uint32_t *select_chunk(const section_writer *w, frugi_workspace *ws, const value_chunk *s, uint64_t from,
+                                    uint64_t n) {
+    const frug_compressor *c = w->call->c;
+    uint64_t bits[FRUGI_TOPK_SHORT / 64], begin = from / c->config.group_keep * 4;
+    uint32_t count = (uint32_t)(n / c->config.group_keep * 4);
+    frugi_mark_n_of_4(c->units.topk, s->acc + begin, count, c->config.group_keep, c->config.select, bits);
+    memcpy(w->index + begin / 8, bits, (count + 7) / 8);
+    frugi_topk_take(c->units.topk, s->acc + begin, bits, count, (uint32_t)begin, ws->units, s->values);
+    return ws->units;
+}
+
 /* Read, encode and write back a chunk of n values. weight: of the chunk in the statistics, or 0. */
 static void encode_chunk(const section_writer *w, frugi_workspace *ws, value_pos at, uint64_t from, uint64_t n,
                          double weight) {
@@ -209,17 +226,20 @@ static void encode_chunk(const section_writer *w, frugi_workspace *ws, value_pos
     const frugi_frame_section *fs = w->fs;
     const frugi_grid *g = &fs->section.grid;
     value_chunk s = {.acc = frugi_accumulators(w->call, fs->view), .values = ws->values};
-    bool elements = fs->list && g->h == 1 && g->w == 1, flat = !fs->list && frugi_grid_is_contiguous(g);
+    const uint32_t *list = fs->list ? fs->list + from : NULL;
+    bool elements = fs->n_of_4 || (list && g->h == 1 && g->w == 1), flat = !list && frugi_grid_is_contiguous(g);
     if (c->config.feedback != FRUGI_FEEDBACK_NONE) {
         s.residual = (float *)s.acc;
         s.sent = c->units.sent_mask ? c->units.sent_mask + fs->view->first_block * c->config.block : NULL;
         if (w->call->feedback.mask_momentum && !s.sent)
             s.momentum = frugi_store_floats(&c->feedback.momentum, fs->view->first_block);
     }
-    if (fs->values)
+    if (fs->n_of_4)
+        list = select_chunk(w, ws, &s, from, n);
+    else if (fs->values)
         memcpy(s.values, fs->values + from, n * sizeof *s.values);
     else if (elements)
-        read_elements(&s, fs->list + from, n);
+        read_elements(&s, list, n);
     else if (flat)
         read_run(&s, from, 0, n);
     else
@@ -229,7 +249,7 @@ static void encode_chunk(const section_writer *w, frugi_workspace *ws, value_pos
     if (weight > 0)
         ws->tally.energy_left -= weight * (before - frugi_energy(s.values, n));
     if (s.residual && elements)
-        write_elements(&s, fs->list + from, n);
+        write_elements(&s, list, n);
     else if (s.residual && flat)
         write_run(&s, from, 0, n);
     else if (s.residual)
@@ -237,7 +257,10 @@ static void encode_chunk(const section_writer *w, frugi_workspace *ws, value_pos
 }
 
 /* Values in a chunk: a whole number of value groups. */
-static uint64_t chunk_length(const frugi_section *s) {
+static uint64_t chunk_length(const struct frug_config *config, const frugi_frame_section *fs) {
+    const frugi_section *s = &fs->section;
+    if (fs->n_of_4)
+        return FRUGI_TOPK_SHORT / 4 * config->group_keep;
     uint64_t fit = s->group ? FRUGI_BATCH_ELEMENTS / s->group : 0;
     return !s->group ? FRUGI_BATCH_ELEMENTS : fit ? fit * s->group : s->group;
 }
@@ -246,7 +269,7 @@ static uint64_t chunk_length(const frugi_section *s) {
 static void encode_chunks(const section_writer *w) {
     const frugi_compress_call *call = w->call;
     const frugi_section *s = &w->fs->section;
-    uint64_t length = chunk_length(s), chunks = (s->entries - 1) / length + 1;
+    uint64_t length = chunk_length(&call->c->config, w->fs), chunks = (s->entries - 1) / length + 1;
     frugi_stats_items all = {.items = chunks, .length = length, .total = s->entries};
 #pragma omp parallel for num_threads(call->threads) schedule(static, 1) if (call->threads > 1)
     for (int t = 0; t < call->threads; t++) {
@@ -266,7 +289,9 @@ void frugi_encode_unit_section(const frugi_compress_call *call, const frugi_fram
     const frugi_section *s = &fs->section;
     unsigned char *payload = call->frame + fs->payload_at;
     bool compensate = c->config.rule == FRUGI_RULE_RANDOM && c->config.feedback == FRUGI_FEEDBACK_NONE;
-    section_writer w = {.call = call, .fs = fs, .scales = payload, .values = payload + s->value_at};
+    section_writer w = {.call = call, .fs = fs, .scales = payload};
+    w.index = payload + s->index_at;
+    w.values = payload + s->value_at;
     w.how.kernel = c->units.value_kernel;
     w.how.norm = c->config.qnorm;
     w.how.key = frugi_rounding_key(c, call->step, fs->view->number);
@@ -274,6 +299,7 @@ void frugi_encode_unit_section(const frugi_compress_call *call, const frugi_fram
     w.retained = call->feedback.retained_share;
     if (fs->draw_unit != 0)
         frugi_put16(payload, frugi_f32_bf16(fs->draw_unit));
-    frugi_unit_index_encode(s, fs->list, payload + s->index_at);
+    if (!fs->n_of_4)
+        frugi_unit_index_encode(s, fs->list, w.index);
     encode_chunks(&w);
 }

@@ -283,6 +283,18 @@ static void select_in_segments(const selection *sel, size_t i, const quota *q) {
         group_selection(c, &c->units.select_group[i], 0)->values = c->units.list_values + (list - c->units.list);
 }
 
+/*
+ * Whether the encoder can select N of every 4 elements of a group by itself. The index code must be the bitmap, which
+ * is the shorter of the fixed ones at these densities, and chunks must consist of whole value groups.
+ */
+static bool encoder_selects(const frug_compressor *c, const frugi_select_group *group) {
+    const struct frug_config *f = &c->config;
+    bool bitmap = f->index == FRUGI_INDEX_BITMAP || f->index == FRUGI_INDEX_FIXED;
+    bool whole_groups = f->value <= FRUGI_VALUE_BF16 || FRUGI_TOPK_SHORT / 4 * f->group_keep % f->bucket == 0;
+    return f->segment == FRUGI_SEGMENT_GROUP && f->group_of == 4 && group->units % 4 == 0 && group->elementwise &&
+           bitmap && whole_groups;
+}
+
 static void select_topk_in_segments(const selection *sel) {
     const frug_compressor *c = sel->call->c;
     for (size_t i = sel->first; i < sel->end; i++) {
@@ -294,6 +306,9 @@ static void select_topk_in_segments(const selection *sel) {
         q.per_segment = c->config.segment == FRUGI_SEGMENT_GROUP ? c->config.group_keep : 0;
         if (!q.per_segment && q.kappa == (uint64_t)q.length << 32)
             select_all(sel, i);
+        else if (encoder_selects(c, group))
+            *group_selection(c, group, 0) =
+                (frugi_unit_selection){.n_of_4 = true, .selected = quota_before(&q, q.segments)};
         else
             select_in_segments(sel, i, &q);
     }

@@ -3,6 +3,7 @@
 #define FRUGI_N_OF_M_H
 
 #include "config/config.h"
+#include "select/tensor_topk.h"
 
 #define FRUGI_N_OF_M_MAX 16u
 
@@ -17,5 +18,14 @@
  */
 uint32_t *frugi_select_n_of_m(const float *x, uint64_t first, uint64_t end, uint32_t m, uint32_t n, frugi_selector how,
                               uint32_t *list);
+
+/**
+ * The same for fours, as one bit per element, from the lowest bit of the first word on; the bits after the last element
+ * are 0.
+ *
+ *   count   elements, a multiple of 4
+ */
+void frugi_mark_n_of_4(const frugi_topk *whole, const float *x, uint32_t count, uint32_t n, frugi_selector how,
+                       uint64_t *bits);
 
 #endif

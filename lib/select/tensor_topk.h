@@ -61,4 +61,11 @@ uint64_t frugi_topk_emit(frugi_topk *whole, const frugi_float_array *span, frugi
 bool frugi_topk_emit_near(const frugi_topk *whole, const float *x, uint32_t n, uint32_t k, uint32_t near, uint32_t mask,
                           uint32_t base, uint32_t *list, float *values);
 
+/**
+ * Indices and values of the elements, at most FRUGI_TOPK_SHORT, whose bits are set; bits after the last element are 0.
+ * Returns their number.
+ */
+uint32_t frugi_topk_take(const frugi_topk *whole, const float *x, const uint64_t *bits, uint32_t count, uint32_t base,
+                         uint32_t *list, float *values);
+
 #endif

@@ -23,4 +23,16 @@ INLINE void write_lanes(uint32_t bits, const float *x, uint32_t base, uint32_t *
     _mm256_storeu_ps(value, _mm256_permutevar8x32_ps(_mm256_loadu_ps(x), position));
 }
 
-const frugi_topk_kernel frugi_topk_avx2 = {count, gather, emit};
+INLINE signed_lanes rotate_1(signed_lanes v) {
+    return (signed_lanes)_mm256_shuffle_epi32((__m256i)v, 0x39);
+}
+
+INLINE signed_lanes rotate_2(signed_lanes v) {
+    return (signed_lanes)_mm256_shuffle_epi32((__m256i)v, 0x4e);
+}
+
+INLINE signed_lanes rotate_3(signed_lanes v) {
+    return (signed_lanes)_mm256_shuffle_epi32((__m256i)v, 0x93);
+}
+
+const frugi_topk_kernel frugi_topk_avx2 = {count, gather, emit, mark_fours, take};

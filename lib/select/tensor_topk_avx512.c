@@ -24,4 +24,16 @@ INLINE void write_lanes(uint32_t bits, const float *x, uint32_t base, uint32_t *
     _mm512_storeu_ps(value, _mm512_maskz_compress_ps((__mmask16)bits, _mm512_loadu_ps(x)));
 }
 
-const frugi_topk_kernel frugi_topk_avx512 = {count, gather, emit};
+INLINE signed_lanes rotate_1(signed_lanes v) {
+    return (signed_lanes)_mm512_shuffle_epi32((__m512i)v, 0x39);
+}
+
+INLINE signed_lanes rotate_2(signed_lanes v) {
+    return (signed_lanes)_mm512_shuffle_epi32((__m512i)v, 0x4e);
+}
+
+INLINE signed_lanes rotate_3(signed_lanes v) {
+    return (signed_lanes)_mm512_shuffle_epi32((__m512i)v, 0x93);
+}
+
+const frugi_topk_kernel frugi_topk_avx512 = {count, gather, emit, mark_fours, take};

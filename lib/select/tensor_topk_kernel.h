@@ -27,6 +27,19 @@ typedef struct frugi_topk_kernel {
      * up to FRUGI_TOPK_EXTRA more are overwritten. Returns their number.
      */
     uint32_t (*emit)(const float *x, uint32_t n, uint32_t base, uint32_t key, uint32_t *index, float *value);
+
+    /**
+     * For each of 64 * words elements a bit: whether it is among the k largest of its four, by the bits of `mask` of
+     * the magnitudes; ties go to the lower index.
+     */
+    void (*mark_fours)(const float *x, uint32_t words, uint32_t k, uint32_t mask, uint64_t *bits);
+
+    /**
+     * Write base + index, and the value, of each of 64 * words elements whose bit is set; up to FRUGI_TOPK_EXTRA more
+     * are overwritten. Returns their number.
+     */
+    uint32_t (*take)(const float *x, const uint64_t *bits, uint32_t words, uint32_t base, uint32_t *index,
+                     float *value);
 } frugi_topk_kernel;
 
 extern const frugi_topk_kernel frugi_topk_ref;

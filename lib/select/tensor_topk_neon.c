@@ -35,4 +35,16 @@ INLINE void write_lanes(uint32_t bits, const float *x, uint32_t base, uint32_t *
     vst1q_f32(value + 4, (float32x4_t)vqtbl2q_u8(eight, (uint8x16_t)vmlaq_u32(bytes, high, four)));
 }
 
-const frugi_topk_kernel frugi_topk_neon = {count, gather, emit};
+INLINE signed_lanes rotate_1(signed_lanes v) {
+    return (signed_lanes)vextq_s32((int32x4_t)v, (int32x4_t)v, 1);
+}
+
+INLINE signed_lanes rotate_2(signed_lanes v) {
+    return (signed_lanes)vextq_s32((int32x4_t)v, (int32x4_t)v, 2);
+}
+
+INLINE signed_lanes rotate_3(signed_lanes v) {
+    return (signed_lanes)vextq_s32((int32x4_t)v, (int32x4_t)v, 3);
+}
+
+const frugi_topk_kernel frugi_topk_neon = {count, gather, emit, mark_fours, take};

@@ -23,4 +23,16 @@ INLINE void write_lanes(uint32_t bits, const float *x, uint32_t base, uint32_t *
     }
 }
 
-const frugi_topk_kernel frugi_topk_ref = {count, gather, emit};
+INLINE signed_lanes rotate_1(signed_lanes v) {
+    return __builtin_shufflevector(v, v, 1, 2, 3, 0);
+}
+
+INLINE signed_lanes rotate_2(signed_lanes v) {
+    return __builtin_shufflevector(v, v, 2, 3, 0, 1);
+}
+
+INLINE signed_lanes rotate_3(signed_lanes v) {
+    return __builtin_shufflevector(v, v, 3, 0, 1, 2);
+}
+
+const frugi_topk_kernel frugi_topk_ref = {count, gather, emit, mark_fours, take};

@@ -10,6 +10,7 @@
  *   STRIDE   bits of a word that write_lanes() takes: 8 or 16
  *   FEW      up to this many bits of a word, at most 8, are written one by one
  *   pack(const lanes *m)   one bit per lane of 64 lanes that are all ones or all zeros
+ *   rotate_1(v), rotate_2(v), rotate_3(v)   element i of every four becomes element i + 1, i + 2, i + 3 modulo 4
  *   write_lanes(bits, x, base, index, value)   write base + position and value of set bits; STRIDE entries are
  *            overwritten
  */
@@ -22,7 +23,12 @@
 
 typedef uint32_t lanes __attribute__((vector_size(VECTOR)));
 
+typedef int32_t signed_lanes __attribute__((vector_size(VECTOR)));
+
 INLINE uint64_t pack(const lanes *m);
+INLINE signed_lanes rotate_1(signed_lanes v);
+INLINE signed_lanes rotate_2(signed_lanes v);
+INLINE signed_lanes rotate_3(signed_lanes v);
 INLINE void write_lanes(uint32_t bits, const float *x, uint32_t base, uint32_t *index, float *value);
 
 INLINE lanes load_magnitudes(const float *x) {
@@ -97,6 +103,28 @@ static uint64_t gather(const float *x, uint64_t n, uint32_t from, uint32_t width
     return below;
 }
 
+/* An element is selected if fewer than k others are larger, or equal and before it: adding 1 to those before it makes
+ * one comparison of the two. */
+static void mark_fours(const float *x, uint32_t words, uint32_t k, uint32_t mask, uint64_t *bits) {
+    signed_lanes first, second, third, lane;
+    for (uint32_t l = 0; l < WIDTH; l++)
+        lane[l] = (int32_t)(l % 4);
+    first = -(lane > 2);
+    second = -(lane > 1);
+    third = -(lane > 0);
+    for (uint32_t w = 0; w < words; w++, x += GROUP) {
+        lanes in[VECTORS];
+#pragma GCC unroll 16
+        for (uint32_t j = 0; j < VECTORS; j++) {
+            signed_lanes key = (signed_lanes)(load_magnitudes(x + j * WIDTH) & mask);
+            signed_lanes larger = (rotate_1(key) + first > key) + (rotate_2(key) + second > key) +
+                                  (rotate_3(key) + third > key); /* minus their number */
+            in[j] = (lanes)(larger > -(int32_t)k);
+        }
+        bits[w] = pack(in);
+    }
+}
+
 /* For each byte of a word, the number of set bits up to its end. */
 INLINE uint64_t count_bits_before(uint64_t bits) {
     bits -= bits >> 1 & 0x5555555555555555u;
@@ -144,5 +172,14 @@ static uint32_t emit(const float *x, uint32_t n, uint32_t base, uint32_t key, ui
         value[out] = x[i];
         out += frugi_magnitude(x[i]) >= key;
     }
+    return out;
+}
+
+static uint32_t take(const float *x, const uint64_t *bits, uint32_t words, uint32_t base, uint32_t *index,
+                     float *value) {
+    uint32_t out = 0;
+    for (uint32_t w = 0; w < words; w++)
+        if (bits[w])
+            out += write_entries(bits[w], x + w * GROUP, base + w * GROUP, index + out, value + out);
     return out;
 }

@@ -225,6 +225,32 @@ static void check_kernel(const frugi_topk_kernel *kernel, const float *x, uint32
     }
 }
 
+/* Whether element i of four is among the k largest, ties to the lower index. */
+static int is_among(const float *four, uint32_t i, uint32_t k, uint32_t mask) {
+    uint32_t larger = 0, own = frugi_magnitude(four[i]) & mask;
+    for (uint32_t j = 0; j < 4; j++) {
+        uint32_t other = frugi_magnitude(four[j]) & mask;
+        larger += other > own || (other == own && j < i);
+    }
+    return larger < k;
+}
+
+static void check_fours(const frugi_topk_kernel *kernel, const float *x, uint32_t words, uint32_t k, uint32_t mask) {
+    uint64_t bits[FRUGI_TOPK_CHUNK / 64];
+    uint32_t index[FRUGI_TOPK_STAGE], out = 0;
+    float value[FRUGI_TOPK_STAGE];
+    kernel->mark_fours(x, words, k, mask, bits);
+    assert_int_equal(kernel->take(x, bits, words, 5, index, value), 16 * words * k);
+    for (uint32_t i = 0; i < 64 * words; i++) {
+        int among = is_among(x + i / 4 * 4, i % 4, k, mask);
+        assert_int_equal(bits[i / 64] >> i % 64 & 1, among);
+        if (!among)
+            continue;
+        assert_int_equal(index[out], i + 5);
+        assert_int_equal(frugi_f32_bits(value[out++]), frugi_f32_bits(x[i]));
+    }
+}
+
 static void all_variants_scan_identically(void **state) {
     (void)state;
     const frugi_topk_kernel *kernels[FRUGI_ISA_COUNT] = {&frugi_topk_ref};
@@ -244,6 +270,10 @@ static void all_variants_scan_identically(void **state) {
                 check_kernel(kernels[isa], x, n, key, (FRUGI_INF_BITS - key) / 2 + 1);
                 check_kernel(kernels[isa], x, n, 0, 1);
                 check_kernel(kernels[isa], x, n, 0, FRUGI_INF_BITS);
+                for (uint32_t k = 1; k < 4; k++) {
+                    check_fours(kernels[isa], x, n / 64, k, UINT32_MAX);
+                    check_fours(kernels[isa], x, n / 64, k, 0xffff0000u);
+                }
                 test_free(x);
             }
 }

@@ -2,6 +2,7 @@
 #ifndef FGP_BENCH_H
 #define FGP_BENCH_H
 
+#include "program/bench/bench_check.h"
 #include "program/bench/bench_noise.h"
 #include "frugrad.h"
 
@@ -51,6 +52,7 @@ typedef struct fgp_bench {
     int json;
     fgp_gradient_source source;
     float *stream; /* n: the residual of the streaming pass, the weights of apply */
+    void *stored;  /* n: the residual of such a pass in another format than f32 */
     size_t failed; /* cases that did not verify */
 } fgp_bench;
 
@@ -77,6 +79,7 @@ typedef struct fgp_case {
 typedef struct fgp_row {
     double seconds[FGP_BENCH_ROUNDS_MAX];       /* the call */
     double limit_seconds[FGP_BENCH_ROUNDS_MAX]; /* the baseline pass */
+    double own_seconds[FGP_BENCH_ROUNDS_MAX];   /* the pass over a residual of the same format; negative: none */
     double one_seconds[FGP_BENCH_ROUNDS_MAX];   /* the call with one thread, when threads > 1 */
     size_t rounds;
     uint32_t block;
@@ -100,6 +103,9 @@ int fgp_bench_check(fgp_bench *bench, const fgp_case *which, fgp_row *row);
 /** dst = beta * dst + src: two reads and a write per element, the memory traffic of compressing with an f32 residual.
  */
 void fgp_stream_pass(float *dst, float beta, const float *src, uint64_t n, int threads);
+
+/** The same for a residual in another format, of which dst has room for n. */
+void fgp_stream_stored_pass(void *dst, fgp_store store, const float *src, uint64_t n, int threads);
 
 /* ---- one compressor and its frame ------------------------------------------------ */
 

@@ -238,7 +238,8 @@ static int open_source(const fgp_args *args, fgp_bench *bench) {
     if (status != FGIO_EXIT_OK)
         return status;
     bench->stream = malloc((size_t)bench->n * sizeof(float));
-    if (!bench->stream)
+    bench->stored = calloc((size_t)bench->n, sizeof(uint16_t));
+    if (!bench->stream || !bench->stored)
         return fgio_error("no memory for %llu elements", (unsigned long long)bench->n);
     /* Touch the pages before the timed passes. */
     memcpy(bench->stream, fgp_source_step(&bench->source, 0), (size_t)bench->n * sizeof(float));
@@ -336,6 +337,7 @@ static int bench_run(const fgp_args *args) {
         status = run_all(&bench, &l);
     fgp_source_close(&bench.source);
     free(bench.stream);
+    free(bench.stored);
     return status;
 }
 
@@ -347,10 +349,11 @@ const fgp_command fgp_command_bench = {
     .about =
         "Every case is timed in turn with its baseline, in the same rounds, and its results are\n"
         "checked through the public interface. For compress, limit is the speed of e = beta * e + g over arrays\n"
-        "of the same length and ratio the share of it that the whole call reaches; for decode and apply, limit\n"
-        "is one dense vector addition and ratio the time of two of them over the time of the call. For\n"
-        "topk/whole, limit is std::nth_element and ratio says how many times faster the call is. A case that\n"
-        "fails its checks makes the exit code 1.\n\n"
+        "of the same length and ratio the share of it that the whole call reaches; own is the share of a pass\n"
+        "that moves the bytes of the residual's own format. For decode and apply, limit is one dense vector\n"
+        "addition and ratio the time of two of them over the time of the call. For topk/whole, limit is\n"
+        "std::nth_element and ratio says how many times faster the call is. A case that fails its checks makes\n"
+        "the exit code 1.\n\n"
         "`bench reduce` measures whole exchanges between workers instead, from gradient to weights: every value of\n"
         "the option reduce against the dense sum in the same rounds. By bytes is how many times less is sent,\n"
         "of that the share which is gained in time. frugrad-mpi is the same program for the processes of an MPI "

@@ -45,6 +45,8 @@ my $main = $rows{"compress/hist/f32"};
 $main->{k} == 16 or die "K is $main->{k}";
 $main->{energy_vs_exact} >= 0.99 or die "only $main->{energy_vs_exact} of the energy";
 $main->{frame_bytes} <= 48 * 391 + 1024 or die "a frame has $main->{frame_bytes} bytes";
+$rows{"compress/exact/$_"}{own_ratio} > 0 or die "$_ has no limit of its own" for qw(int8 int4 bf16);
+$rows{$_}{own_ratio} eq "null" or die "$_ has a limit of its own" for qw(compress/exact/f32 decode/4);
 my $whole = $rows{"topk/whole"};
 abs($whole->{k} - 16) < 1e-3 or die "topk/whole sends $whole->{k} of 256";
 PL

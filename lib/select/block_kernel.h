@@ -37,7 +37,7 @@ typedef struct frugi_batch {
     const float *grad;   /* gradient, consecutive blocks */
     const float *before; /* residual, consecutive blocks; may be the same as acc */
     float *acc;          /* receives beta * before + grad */
-    float *saved;        /* receives a copy of before if acc overwrites it; else NULL */
+    float *saved;        /* if acc overwrites before: receives a copy of it, at least for blocks that are held */
     float beta;
     frugi_selector select;
     uint32_t k[FRUGI_BATCH_BLOCKS];
@@ -57,5 +57,6 @@ const frugi_block_kernel *frugi_block_kernel_for(frugi_isa isa, uint32_t block);
 extern const frugi_block_kernel frugi_block_kernel_ref;
 extern const frugi_block_kernel frugi_block_kernel_64_neon, frugi_block_kernel_128_neon, frugi_block_kernel_256_neon;
 extern const frugi_block_kernel frugi_block_kernel_64_avx2, frugi_block_kernel_128_avx2, frugi_block_kernel_256_avx2;
+extern const frugi_block_kernel frugi_block_kernel_256_avx512;
 
 #endif

@@ -1,84 +1,181 @@
-/* block_topk_256_avx2.c - the 256-element kernel with AVX2. */
+/*
+ * block_topk_256_avx2.c - the 256-element kernel with AVX2. Keys have an offset of 128, because there is no comparison
+ * of unsigned bytes.
+ */
 #include "select/block_topk_avx2.h"
 
-/* The maximum of each pair of adjacent elements; those of a, then those of b, in each half. */
-INLINE __m256i pair_max(__m256i a, __m256i b) {
-    const __m256i low = _mm256_set1_epi32(0xffff);
-    a = _mm256_and_si256(_mm256_max_epu16(a, _mm256_srli_epi32(a, 16)), low);
-    b = _mm256_and_si256(_mm256_max_epu16(b, _mm256_srli_epi32(b, 16)), low);
-    return _mm256_packus_epi32(a, b);
+#include "select/block_topk_lanes.h"
+
+#define QUADS    2u /* groups of four blocks that are searched at the same time */
+#define SEARCHED (4 * QUADS)
+
+INLINE __m256i load_32(const uint8_t *p) {
+    return _mm256_loadu_si256((const __m256i *)(const void *)p);
 }
 
-/* Accumulate 64 elements. Returns the maxima of sixteen groups, even-numbered groups in the lower half. */
-INLINE __m256i accumulate_maxima_64(const float *grad, const float *before, float *acc, float *saved, __m256 beta) {
-    __m256i pair[4];
-#pragma GCC unroll 4
-    for (size_t i = 0; i < 4; i++) {
-        size_t o = 16 * i;
-        __m256i x = accumulate_8(grad + o, before + o, acc + o, saved ? saved + o : NULL, beta);
-        __m256i y = accumulate_8(grad + o + 8, before + o + 8, acc + o + 8, saved ? saved + o + 8 : NULL, beta);
-        pair[i] = _mm256_packus_epi32(x, y);
+/* The accumulators of eight elements. */
+INLINE __m256 accumulated(const float *grad, const float *before, __m256 beta) {
+    return _mm256_add_ps(_mm256_mul_ps(beta, _mm256_loadu_ps(before)), _mm256_loadu_ps(grad));
+}
+
+/* Upper halves of the magnitudes of 16 elements; in each half of the result four of x, then four of y. */
+INLINE __m256i upper_halves(__m256 x, __m256 y) {
+    __m256i a = _mm256_srli_epi32(_mm256_castps_si256(x), 16), b = _mm256_srli_epi32(_mm256_castps_si256(y), 16);
+    return _mm256_and_si256(_mm256_packus_epi32(a, b), _mm256_set1_epi16(0x7fff));
+}
+
+INLINE uint32_t smallest(__m256i x) {
+    __m128i y = _mm_min_epu16(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+    return (uint32_t)_mm_cvtsi128_si32(_mm_minpos_epu16(y)) & 0xffffu;
+}
+
+/* Upper halves of a block; `least` becomes the smallest maximum of each column of a group, `most` the largest. */
+INLINE void block_words(const float *grad, const float *before, __m256 beta, uint32_t groups, __m256i *word,
+                        __m256i *least, __m256i *most) {
+    const uint32_t rows = groups ? 256 / groups : 16; /* a group is one column of so many words */
+#pragma GCC unroll 16
+    for (size_t i = 0; i < 16; i++)
+        word[i] = upper_halves(accumulated(grad + 16 * i, before + 16 * i, beta),
+                               accumulated(grad + 16 * i + 8, before + 16 * i + 8, beta));
+#pragma GCC unroll 8
+    for (size_t i = 0; i < 16; i += rows) {
+        __m256i column = word[i];
+#pragma GCC unroll 16
+        for (size_t j = i + 1; j < i + rows; j++)
+            column = _mm256_max_epu16(column, word[j]);
+        *least = _mm256_min_epu16(*least, column);
+        *most = _mm256_max_epu16(*most, column);
     }
-    return pair_max(pair_max(pair[0], pair[1]), pair_max(pair[2], pair[3]));
 }
 
-INLINE void accumulate_block(frugi_batch *batch, size_t b) {
+/* What is subtracted from upper halves: one less than the smallest maximum of a group. */
+INLINE uint32_t key_base(__m256i least, __m256i most, uint32_t groups, uint32_t shift) {
+    uint32_t range = 255u << shift;
+    uint32_t bound = groups ? smallest(least) : largest(most) > range ? largest(most) - range : 0;
+    return bound > 0 ? bound - 1 : 0;
+}
+
+/* Keys of 32 elements, in index order. */
+INLINE __m256i keys_32(__m256i x, __m256i y, __m256i base, uint32_t shift) {
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7), offset = _mm256_set1_epi8(-128);
+    x = _mm256_srli_epi16(_mm256_subs_epu16(x, base), (int)shift);
+    y = _mm256_srli_epi16(_mm256_subs_epu16(y, base), (int)shift);
+    return _mm256_permutevar8x32_epi32(_mm256_xor_si256(_mm256_packus_epi16(x, y), offset), order);
+}
+
+/* The accumulators are computed twice: the first time to know whether they are finite, before they may be stored. */
+INLINE void accumulate_block(frugi_batch *batch, size_t b, uint32_t groups, uint32_t shift) {
+    frugi_batch_scratch *s = batch->lanes;
     const float *grad = batch->grad + 256 * b, *before = batch->before + 256 * b;
-    float *acc = batch->acc + 256 * b, *saved = batch->saved ? batch->saved + 256 * b : NULL;
     const __m256 beta = _mm256_set1_ps(batch->beta);
-    __m256i m[4];
+    __m256i word[16], least = _mm256_set1_epi16(-1), most = _mm256_setzero_si256();
+    block_words(grad, before, beta, groups, word, &least, &most);
+    const __m256i base = _mm256_set1_epi16((short)key_base(least, most, groups, shift));
+#pragma GCC unroll 8
+    for (size_t i = 0; i < 8; i++)
+        _mm256_storeu_si256((__m256i *)(void *)(s->slot[b] + 32 * i),
+                            keys_32(word[2 * i], word[2 * i + 1], base, shift));
+    __m256i infinite = _mm256_cmpgt_epi16(most, _mm256_set1_epi16(INF_HALF - 1));
+    bool finite = _mm256_testz_si256(infinite, infinite);
+    s->top[b] = finite ? 0 : INF_HALF;
+    if (__builtin_expect(!finite, 0) && batch->saved)
+        memcpy(batch->saved + 256 * b, before, 256 * sizeof *before);
+#pragma GCC unroll 32
+    for (size_t i = 0; i < 256; i += 8)
+        _mm256_storeu_ps(batch->acc + 256 * b + i, accumulated(grad + i, before + i, beta));
+}
+
+/* The number of keys of a block below a guess, as four partial sums of 64 bits. */
+INLINE __m256i count_below(const uint8_t *key, __m256i guess) {
+    __m256i c[8];
+#pragma GCC unroll 8
+    for (size_t i = 0; i < 8; i++)
+        c[i] = _mm256_cmpgt_epi8(guess, load_32(key + 32 * i));
+#pragma GCC unroll 3
+    for (size_t n = 4; n; n /= 2)
 #pragma GCC unroll 4
-    for (size_t i = 0; i < 4; i++) {
-        size_t o = 64 * i;
-        m[i] = accumulate_maxima_64(grad + o, before + o, acc + o, saved ? saved + o : NULL, beta);
+        for (size_t i = 0; i < n; i++)
+            c[i] = _mm256_add_epi8(c[i], c[i + n]);
+    return _mm256_sad_epu8(_mm256_sub_epi8(_mm256_setzero_si256(), c[0]), _mm256_setzero_si256());
+}
+
+/* The thresholds of four blocks so far, in the low half, and the most keys that may be below them. */
+typedef struct four_blocks {
+    __m128i threshold, limit;
+} four_blocks;
+
+INLINE __m256i guess_of(__m256i all, int i) {
+    return _mm256_shuffle_epi8(all, _mm256_set1_epi8((char)(2 * i)));
+}
+
+/* Decide one bit of the thresholds of four blocks. */
+INLINE void decide_bit(uint8_t (*slot)[256], four_blocks *f, __m128i bit) {
+    __m128i guess = _mm_xor_si128(_mm_or_si128(f->threshold, bit), _mm_set1_epi16(0x80));
+    __m256i all = _mm256_broadcastq_epi64(guess);
+    __m256i n0 = count_below(slot[0], guess_of(all, 0)), n1 = count_below(slot[1], guess_of(all, 1));
+    __m256i n2 = count_below(slot[2], guess_of(all, 2)), n3 = count_below(slot[3], guess_of(all, 3));
+    __m256i sum = _mm256_or_si256(_mm256_or_si256(n0, _mm256_slli_epi64(n1, 16)),
+                                  _mm256_or_si256(_mm256_slli_epi64(n2, 32), _mm256_slli_epi64(n3, 48)));
+    __m128i below = _mm_add_epi16(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1));
+    below = _mm_add_epi16(below, _mm_unpackhi_epi64(below, below));
+    f->threshold = _mm_or_si128(f->threshold, _mm_andnot_si128(_mm_cmpgt_epi16(below, f->limit), bit));
+}
+
+/* One bit per key of 64 that is greater than t. */
+INLINE uint64_t keys_above(const uint8_t *key, __m256i t) {
+    uint32_t low = (uint32_t)_mm256_movemask_epi8(_mm256_cmpgt_epi8(load_32(key), t));
+    uint32_t high = (uint32_t)_mm256_movemask_epi8(_mm256_cmpgt_epi8(load_32(key + 32), t));
+    return (uint64_t)high << 32 | low;
+}
+
+/* One bit per key of 64 that is at least t. */
+INLINE uint64_t keys_reaching(const uint8_t *key, __m256i t) {
+    uint32_t low = (uint32_t)_mm256_movemask_epi8(_mm256_cmpgt_epi8(t, load_32(key)));
+    uint32_t high = (uint32_t)_mm256_movemask_epi8(_mm256_cmpgt_epi8(t, load_32(key + 32)));
+    return ~((uint64_t)high << 32 | low);
+}
+
+INLINE __m256i offset_threshold(uint32_t t) {
+    return _mm256_set1_epi8((char)(t ^ 0x80));
+}
+
+INLINE void mark_reaching(frugi_batch_scratch *s, size_t b, uint32_t t) {
+    uint32_t found = 0;
+    for (size_t w = 0; w < 4; w++) {
+        s->mark[b][w] = keys_reaching(s->slot[b] + 64 * w, offset_threshold(t));
+        found += (uint32_t)__builtin_popcountll(s->mark[b][w]);
     }
-    __m256i x = _mm256_max_epu16(_mm256_max_epu16(m[0], m[1]), _mm256_max_epu16(m[2], m[3]));
-    uint16_t top = largest(x);
-    batch->lanes->top[b] = top;
-    const __m256i base = _mm256_set1_epi16((short)(top > 255 ? top - 255 : 0));
-    for (size_t i = 0; i < 4; i++) {
-        __m256i key = _mm256_subs_epu16(m[i], base);
-        __m128i even = _mm256_castsi256_si128(key), odd = _mm256_extracti128_si256(key, 1);
-        store(batch->lanes->group[b] + 16 * i, _mm_or_si128(even, _mm_slli_epi16(odd, 8)));
+    s->found[b] = (uint16_t)found;
+    s->threshold[b] = (uint8_t)t;
+}
+
+INLINE void mark_above(const frugi_batch_scratch *s, size_t b, uint64_t *above) {
+    for (size_t w = 0; w < 4; w++)
+        above[w] = keys_above(s->slot[b] + 64 * w, offset_threshold(s->threshold[b]));
+}
+
+INLINE void search_blocks(frugi_batch *batch, size_t b) {
+    frugi_batch_scratch *s = batch->lanes;
+    four_blocks four[QUADS];
+    for (size_t q = 0; q < QUADS; q++) {
+        __m128i k = load(batch->k + b + 4 * q);
+        four[q].threshold = _mm_setzero_si128();
+        four[q].limit = _mm_sub_epi16(_mm_set1_epi16(256), _mm_packus_epi32(k, k));
     }
+#pragma GCC unroll 1
+    for (short bit = 128; bit; bit >>= 1)
+        for (size_t q = 0; q < QUADS; q++)
+            decide_bit(s->slot + b + 4 * q, &four[q], _mm_set1_epi16(bit));
+    for (size_t i = 0; i < SEARCHED; i++)
+        mark_reaching(s, b + i,
+                      (uint32_t)((uint64_t)_mm_cvtsi128_si64(four[i / 4].threshold) >> (16 * (i % 4))) & 255u);
 }
 
-INLINE uint32_t mask_ge_16(const uint8_t *key, uint8_t t) {
-    __m128i x = load(key);
-    return (uint32_t)_mm_movemask_epi8(_mm_cmpeq_epi8(_mm_max_epu8(x, _mm_set1_epi8((char)t)), x));
+INLINE void widen_32(const uint8_t *src, uint16_t *dst) {
+    _mm256_storeu_si256((__m256i *)(void *)dst, _mm256_cvtepu8_epi16(load(src)));
+    _mm256_storeu_si256((__m256i *)(void *)(dst + 16), _mm256_cvtepu8_epi16(load(src + 16)));
 }
 
-/* Eight magnitudes without their lowest bits. */
-INLINE __m128i upper_8(const float *a, const float *b, int drop) {
-    __m128i x = _mm_srli_epi32(_mm_slli_epi32(load(a), 1), drop + 1);
-    return _mm_packus_epi32(x, _mm_srli_epi32(_mm_slli_epi32(load(b), 1), drop + 1));
-}
-
-/* `exact` uses one bit more than hist, which leaves fewer ties to resolve. */
-INLINE lanes_u8 group_keys(const float *acc, const uint8_t *list, uint16_t bound, bool exact, uint8_t top_) {
-    const __m128i under = _mm_set1_epi16((short)(exact ? 2 * bound - 1 : bound - 1)), top = _mm_set1_epi16(top_);
-    const int drop = exact ? 15 : 16;
-    __m128i x = upper_8(acc + 4 * (size_t)list[0], acc + 4 * (size_t)list[1], drop);
-    __m128i y = upper_8(acc + 4 * (size_t)list[2], acc + 4 * (size_t)list[3], drop);
-    x = _mm_min_epu16(_mm_subs_epu16(x, under), top);
-    y = _mm_min_epu16(_mm_subs_epu16(y, under), top);
-    return (lanes_u8)_mm_packus_epi16(x, y);
-}
-
-INLINE lanes_u8 coarse_keys(const float *x, uint16_t base_) {
-    const __m128i base = _mm_set1_epi16((short)base_);
-    __m128i a = _mm_subs_epu16(upper_8(x, x + 4, 16), base), b = _mm_subs_epu16(upper_8(x + 8, x + 12, 16), base);
-    return (lanes_u8)_mm_packus_epi16(_mm_srli_epi16(a, 2), _mm_srli_epi16(b, 2));
-}
-
-INLINE void slots_to_indices(const uint8_t *list, const uint8_t *slots, uint16_t *idx) {
-    __m128i slot = load(slots), number = _mm_and_si128(_mm_srli_epi16(slot, 2), _mm_set1_epi8(31));
-    __m128i low = _mm_shuffle_epi8(load(list), number), high = _mm_shuffle_epi8(load(list + 16), number);
-    __m128i group = _mm_blendv_epi8(low, high, _mm_slli_epi16(number, 3)); /* bit 4 selects the half of the list */
-    __m128i at = _mm_or_si128(_mm_slli_epi16(group, 2), _mm_and_si128(slot, _mm_set1_epi8(3)));
-    _mm256_storeu_si256((__m256i *)(void *)idx, _mm256_cvtepu8_epi16(at));
-}
-
-#include "select/block_topk_256.h"
+#include "select/block_topk_256_keys.h"
 
 const frugi_block_kernel frugi_block_kernel_256_avx2 = {accumulate, select_batch};

@@ -146,23 +146,22 @@ INLINE void find_thresholds(frugi_batch_scratch *s, size_t rows, int first, lane
 /*
  * Unmark the smallest of the elements tied at the threshold until k are marked; of equal ones, the last first. Slot j
  * is element j or, with a list of groups, an element of group j / 4. Returns false if there are too many ties.
+ *
+ *   tied   the marked slots that are tied, one bit each
  */
-static __attribute__((noinline)) bool resolve_block_ties(frugi_batch *batch, size_t b, uint32_t block, uint32_t words,
-                                                         const uint8_t *list) {
+INLINE bool drop_ties(frugi_batch *batch, size_t b, uint32_t block, uint32_t words, const uint64_t *tied,
+                      const uint8_t *list) {
     frugi_batch_scratch *s = batch->lanes;
     const float *acc = batch->acc + block * b;
     uint32_t magnitude[MAX_TIES], at[MAX_TIES], n = 0, shift = batch->select == FRUGI_SELECT_EXACT ? 0 : 16;
-    uint8_t t = s->threshold[b];
-    for (uint32_t w = 0; w < words; w++) {
-        uint64_t above = t < 255 ? mask_ge_64(s->slot[b] + 64 * w, (uint8_t)(t + 1)) : 0;
-        for (uint64_t tied = s->mark[b][w] & ~above; tied; tied &= tied - 1) {
+    for (uint32_t w = 0; w < words; w++)
+        for (uint64_t bits = tied[w]; bits; bits &= bits - 1) {
             if (n == MAX_TIES)
                 return false;
-            uint32_t j = 64 * w + (uint32_t)__builtin_ctzll(tied), i = list ? 4u * list[j / 4] + j % 4 : j;
+            uint32_t j = 64 * w + (uint32_t)__builtin_ctzll(bits), i = list ? 4u * list[j / 4] + j % 4 : j;
             magnitude[n] = frugi_magnitude(acc[i]) >> shift;
             at[n++] = j;
         }
-    }
     for (uint32_t excess = s->found[b] - batch->k[b]; excess; excess--) {
         uint32_t smallest = 0;
         for (uint32_t j = 1; j < n; j++)
@@ -171,6 +170,17 @@ static __attribute__((noinline)) bool resolve_block_ties(frugi_batch *batch, siz
         magnitude[smallest] = UINT32_MAX;
     }
     return true;
+}
+
+/* The same; slots are tied whose key is the threshold. */
+static __attribute__((noinline, unused)) bool resolve_block_ties(frugi_batch *batch, size_t b, uint32_t block,
+                                                                 uint32_t words, const uint8_t *list) {
+    frugi_batch_scratch *s = batch->lanes;
+    uint64_t tied[BLOCK_MAX / 64];
+    uint8_t t = s->threshold[b];
+    for (uint32_t w = 0; w < words; w++)
+        tied[w] = s->mark[b][w] & ~(t < 255 ? mask_ge_64(s->slot[b] + 64 * w, (uint8_t)(t + 1)) : 0);
+    return drop_ties(batch, b, block, words, tied, list);
 }
 
 #endif

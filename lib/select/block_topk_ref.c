@@ -36,7 +36,10 @@ const frugi_block_kernel *frugi_block_kernel_for(frugi_isa isa, uint32_t block) 
         return kernel_for_block(block, &frugi_block_kernel_64_neon, &frugi_block_kernel_128_neon,
                                 &frugi_block_kernel_256_neon);
 #elif defined(__x86_64__)
-    if (isa == FRUGI_ISA_AVX2 || isa == FRUGI_ISA_AVX512)
+    if (isa == FRUGI_ISA_AVX512)
+        return kernel_for_block(block, &frugi_block_kernel_64_avx2, &frugi_block_kernel_128_avx2,
+                                &frugi_block_kernel_256_avx512);
+    if (isa == FRUGI_ISA_AVX2)
         return kernel_for_block(block, &frugi_block_kernel_64_avx2, &frugi_block_kernel_128_avx2,
                                 &frugi_block_kernel_256_avx2);
 #endif

@@ -1,7 +1,7 @@
 /*
  * block_topk_short.h - select k of 64 or of 128 without sorting; the body of the SIMD variants.
  *
- * Short blocks do not need the group maxima of block_topk_256.h: the key of every element is computed while
+ * Short blocks do not need the group maxima of block_topk_256_neon.c: the key of every element is computed while
  * the block is accumulated, and sixteen blocks are searched at once, one column each.
  *
  * A key counts down from the maximum of the block, in steps of the upper half of the magnitude: single steps

@@ -278,9 +278,11 @@ fi
 
 # -- the demo, in short
 "$FRUGRAD" demo --data builtin --model mlp --steps 30 --workers 2 >demo.txt 2>demo.err || fail "demo: $(cat demo.err)"
-for row in accuracy loss sent density 'model state' step; do
+for row in accuracy loss sent density 'model state' 'training time' step; do
     grep -q "^  $row" demo.txt || fail "the demo does not compare $row: $(cat demo.txt)"
 done
+tail -1 demo.txt | grep -q '^With frugrad the model .* (dense gradients: .*), and each worker sent .* times less\.$' ||
+    fail "the demo does not conclude: $(cat demo.txt)"
 code=0
 "$FRUGRAD" demo --data no/such >demo.txt 2>demo.err || code=$?
 [ $code = 1 ] && grep -q 'no/such' demo.err || fail "a demo without data: $code $(cat demo.err)"

@@ -12,9 +12,26 @@
 
 #include <stdbool.h>
 
-#define FRUGI_BATCH_BLOCKS 16u
+#define FRUGI_BATCH_BLOCKS  16u
+#define FRUGI_LONG_ELEMENTS 4096u /* most elements of a batch of blocks that are longer than 256 */
 
-/** Scratch memory of the SIMD variants. A key is one byte: the distance of a magnitude from some lower bound. */
+/**
+ * Scratch memory of the SIMD variants for blocks of more than 256 elements. A key is the upper half of a magnitude.
+ * Lists are written in vectors, so they have room for one more.
+ */
+typedef struct frugi_long_scratch {
+    uint16_t max[FRUGI_LONG_ELEMENTS / 4];        /* keys of the largest elements of groups */
+    uint16_t key[FRUGI_LONG_ELEMENTS + 64];       /* keys of all elements, or of those in the listed groups */
+    uint8_t list[FRUGI_LONG_ELEMENTS / 16 + 8];   /* the groups that candidates belong to */
+    uint8_t position[FRUGI_LONG_ELEMENTS + 16];   /* candidates: their positions in pages */
+    uint16_t index[FRUGI_LONG_ELEMENTS + 16];     /* their indices */
+    uint32_t magnitude[FRUGI_LONG_ELEMENTS + 16]; /* their magnitudes */
+} frugi_long_scratch;
+
+/**
+ * Scratch memory of the SIMD variants. For blocks of up to 256 elements a key is one byte: the distance of a magnitude
+ * from some lower bound.
+ */
 typedef struct frugi_batch_scratch {
     uint8_t row[256][FRUGI_BATCH_BLOCKS];          /* transposed keys for the threshold search, one column per block */
     uint8_t group[FRUGI_BATCH_BLOCKS][64];         /* keys of the maxima of four consecutive elements */
@@ -28,6 +45,7 @@ typedef struct frugi_batch_scratch {
     uint8_t threshold[FRUGI_BATCH_BLOCKS];         /* key of the k-th largest */
     uint8_t reached[FRUGI_BATCH_BLOCKS];           /* number of keys that reach the threshold */
     bool slow[FRUGI_BATCH_BLOCKS];                 /* the block needs the slow path */
+    frugi_long_scratch longer;                     /* of blocks of more than 256 elements */
 } frugi_batch_scratch;
 
 typedef struct frugi_batch {
@@ -40,9 +58,9 @@ typedef struct frugi_batch {
     float *saved;        /* if acc overwrites before: receives a copy of it, at least for blocks that are held */
     float beta;
     frugi_selector select;
-    uint32_t k[FRUGI_BATCH_BLOCKS];
-    bool held[FRUGI_BATCH_BLOCKS]; /* the block is skipped: it has a NaN or an infinity, and its idx is not set */
-    uint16_t *idx;                 /* block b's k[b] indices start at idx + b * block */
+    uint32_t k[FRUGI_BATCH_BLOCKS]; /* entries to select; accumulate depends on it too */
+    bool held[FRUGI_BATCH_BLOCKS];  /* the block is skipped: it has a NaN or an infinity, and its idx is not set */
+    uint16_t *idx;                  /* block b's k[b] indices start at idx + b * block */
     frugi_batch_scratch *lanes;
 } frugi_batch;
 
@@ -58,5 +76,7 @@ extern const frugi_block_kernel frugi_block_kernel_ref;
 extern const frugi_block_kernel frugi_block_kernel_64_neon, frugi_block_kernel_128_neon, frugi_block_kernel_256_neon;
 extern const frugi_block_kernel frugi_block_kernel_64_avx2, frugi_block_kernel_128_avx2, frugi_block_kernel_256_avx2;
 extern const frugi_block_kernel frugi_block_kernel_256_avx512;
+extern const frugi_block_kernel frugi_block_kernel_long_neon, frugi_block_kernel_long_avx2,
+    frugi_block_kernel_long_avx512;
 
 #endif

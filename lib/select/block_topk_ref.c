@@ -25,24 +25,32 @@ static void select_batch(frugi_batch *b) {
 
 const frugi_block_kernel frugi_block_kernel_ref = {accumulate, select_batch};
 
-static const frugi_block_kernel *kernel_for_block(uint32_t block, const frugi_block_kernel *k64,
-                                                  const frugi_block_kernel *k128, const frugi_block_kernel *k256) {
-    return block == 64 ? k64 : block == 128 ? k128 : block == 256 ? k256 : &frugi_block_kernel_ref;
+/* The kernels of a variant. */
+typedef struct kernel_set {
+    const frugi_block_kernel *of_64, *of_128, *of_256, *of_longer;
+} kernel_set;
+
+static kernel_set kernels_of(frugi_isa isa) {
+    switch (isa) {
+#if defined(__aarch64__)
+    case FRUGI_ISA_NEON:
+        return (kernel_set){&frugi_block_kernel_64_neon, &frugi_block_kernel_128_neon, &frugi_block_kernel_256_neon,
+                            &frugi_block_kernel_long_neon};
+#elif defined(__x86_64__)
+    case FRUGI_ISA_AVX2:
+        return (kernel_set){&frugi_block_kernel_64_avx2, &frugi_block_kernel_128_avx2, &frugi_block_kernel_256_avx2,
+                            &frugi_block_kernel_long_avx2};
+    case FRUGI_ISA_AVX512:
+        return (kernel_set){&frugi_block_kernel_64_avx2, &frugi_block_kernel_128_avx2, &frugi_block_kernel_256_avx512,
+                            &frugi_block_kernel_long_avx512};
+#endif
+    default:
+        return (kernel_set){&frugi_block_kernel_ref, &frugi_block_kernel_ref, &frugi_block_kernel_ref,
+                            &frugi_block_kernel_ref};
+    }
 }
 
 const frugi_block_kernel *frugi_block_kernel_for(frugi_isa isa, uint32_t block) {
-#if defined(__aarch64__)
-    if (isa == FRUGI_ISA_NEON)
-        return kernel_for_block(block, &frugi_block_kernel_64_neon, &frugi_block_kernel_128_neon,
-                                &frugi_block_kernel_256_neon);
-#elif defined(__x86_64__)
-    if (isa == FRUGI_ISA_AVX512)
-        return kernel_for_block(block, &frugi_block_kernel_64_avx2, &frugi_block_kernel_128_avx2,
-                                &frugi_block_kernel_256_avx512);
-    if (isa == FRUGI_ISA_AVX2)
-        return kernel_for_block(block, &frugi_block_kernel_64_avx2, &frugi_block_kernel_128_avx2,
-                                &frugi_block_kernel_256_avx2);
-#endif
-    (void)isa;
-    return kernel_for_block(block, &frugi_block_kernel_ref, &frugi_block_kernel_ref, &frugi_block_kernel_ref);
+    const kernel_set set = kernels_of(isa);
+    return block == 64 ? set.of_64 : block == 128 ? set.of_128 : block == 256 ? set.of_256 : set.of_longer;
 }

@@ -88,6 +88,10 @@ static void add_residuals(list *l, int threads) {
 static void add_sweeps(list *l, int threads) {
     static const int kept[] = {8, 16, 32, 64, 128};
     static const int blocks[] = {64, 128, 1024, 4096};
+    static const struct {
+        int block;
+        double density;
+    } sparse[] = {{1024, 0.01}, {4096, 0.01}, {4096, 0.001}};
     static const char *const others[] = {"value=f16",      "value=int8",   "value=int4",
                                          "feedback=plain", "feedback=dgc", "feedback=none"};
     char suffix[32], more[32];
@@ -104,6 +108,11 @@ static void add_sweeps(list *l, int threads) {
         snprintf(more, sizeof more, ",block=%d", blocks[i]);
         add_compress(l, "exact", "f32", suffix, l->density, more, threads);
         add_compress(l, "hist", "f32", suffix, l->density, more, threads);
+    }
+    for (size_t i = 0; i < sizeof sparse / sizeof sparse[0]; i++) {
+        snprintf(suffix, sizeof suffix, "/B=%d/density=%g", sparse[i].block, sparse[i].density);
+        snprintf(more, sizeof more, ",block=%d", sparse[i].block);
+        add_compress(l, "exact", "f32", suffix, sparse[i].density, more, threads);
     }
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         snprintf(suffix, sizeof suffix, "/%s", others[i]);

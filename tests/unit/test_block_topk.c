@@ -12,12 +12,11 @@
 #include <math.h>
 #include <stdio.h>
 
-#define BLOCK_MAX 256u
-#define LENGTH    (FRUGI_BATCH_BLOCKS * BLOCK_MAX)
-#define STEPS     4
+#define LENGTH 4096u /* elements of the largest batch */
+#define STEPS  4
 
-static const uint32_t lengths[] = {64, 128, 256}; /* of blocks that have variants */
-static uint32_t block = BLOCK_MAX;                /* the length in hand */
+static const uint32_t lengths[] = {64, 128, 256, 1024, 2048, 4096}; /* of blocks that have variants */
+static uint32_t block;                                              /* the length in hand */
 
 typedef float draw(uint32_t i, uint64_t *random);
 
@@ -132,8 +131,9 @@ static const struct distribution {
     {"only infinity", only_infinity},
 };
 
-static const uint32_t counts[] = {0,  1,  2,  3,  4,  8,  12,  13,  15,  16,  17,  20,  23,
-                                  24, 25, 31, 32, 63, 64, 100, 128, 200, 248, 249, 255, 256};
+static const uint32_t counts[] = {0,   1,   2,   3,   4,   8,   12,  13,   15,   16,   17,   20,   23,   24,   25,
+                                  31,  32,  33,  41,  63,  64,  65,  100,  127,  128,  129,  200,  248,  249,  255,
+                                  256, 257, 300, 511, 512, 513, 900, 1023, 1024, 1025, 2047, 2048, 3000, 4095, 4096};
 
 #define NDISTRIBUTIONS (sizeof distributions / sizeof *distributions)
 #define NCOUNTS        (sizeof counts / sizeof *counts)
@@ -212,6 +212,11 @@ static void compare_steps(side *ref, side *fast, const struct distribution *d, f
     }
 }
 
+/* Blocks of the largest batch. */
+static uint32_t most_blocks(void) {
+    return LENGTH / block < FRUGI_BATCH_BLOCKS ? LENGTH / block : FRUGI_BATCH_BLOCKS;
+}
+
 static frugi_batch make_shape(uint32_t k, uint32_t blocks, frugi_selector select) {
     frugi_batch shape = {.block = block, .blocks = blocks, .length = block, .beta = 0.9375f, .select = select};
     for (uint32_t i = 0; i < FRUGI_BATCH_BLOCKS; i++)
@@ -238,12 +243,12 @@ static void every_distribution_and_count(side *ref, side *fast) {
         for (size_t i = 0; i < NCOUNTS && counts[i] <= block; i++)
             for (int how = 0; how < 2; how++)
                 compare_steps(ref, fast, &distributions[d],
-                              make_shape(counts[i], FRUGI_BATCH_BLOCKS, how ? FRUGI_SELECT_EXACT : FRUGI_SELECT_HIST),
+                              make_shape(counts[i], most_blocks(), how ? FRUGI_SELECT_EXACT : FRUGI_SELECT_HIST),
                               i % 2 != 0);
 }
 
 static void every_batch_size(side *ref, side *fast) {
-    for (uint32_t blocks = 1; blocks <= FRUGI_BATCH_BLOCKS; blocks++)
+    for (uint32_t blocks = 1; blocks <= most_blocks(); blocks++)
         for (size_t d = 0; d < NDISTRIBUTIONS; d++)
             compare_steps(ref, fast, &distributions[d], make_shape(block / 16, blocks, FRUGI_SELECT_EXACT), true);
 }
@@ -252,7 +257,7 @@ static void every_batch_size(side *ref, side *fast) {
 static void mixed_counts_and_dirty_scratch(side *ref, side *fast) {
     uint64_t random = 5;
     for (int round = 0; round < 300; round++) {
-        frugi_batch shape = make_shape(1, 1 + (uint32_t)(next_random(&random) % FRUGI_BATCH_BLOCKS),
+        frugi_batch shape = make_shape(1, 1 + (uint32_t)(next_random(&random) % most_blocks()),
                                        round % 2 ? FRUGI_SELECT_EXACT : FRUGI_SELECT_HIST);
         uint32_t most = counts[next_random(&random) % NCOUNTS];
         most = most < block ? most : block;
@@ -279,17 +284,24 @@ static void variants_agree_on_mixed_counts_with_dirty_scratch(void **state) {
     for_each_variant(mixed_counts_and_dirty_scratch);
 }
 
-static void check_skipped(side *s) {
+/* A batch of zeros with one value: whether its block, and no other, is skipped. */
+static bool is_skipped(side *s, uint32_t at, float value) {
     static float grad[LENGTH];
     memset(s->residual, 0, sizeof s->residual);
     memset(grad, 0, sizeof grad);
-    grad[3 * block] = NAN;
-    grad[5 * block + block - 1] = -INFINITY;
-    grad[7 * block + 50] = 3.4e38f;
-    run(s, grad, true, make_shape(16, FRUGI_BATCH_BLOCKS, FRUGI_SELECT_EXACT));
-    for (uint32_t i = 0; i < FRUGI_BATCH_BLOCKS; i++)
-        assert_int_equal(s->batch.held[i], i == 3 || i == 5);
-    assert_int_equal(s->idx[7 * block + 15], 50);
+    grad[at] = value;
+    run(s, grad, true, make_shape(16, most_blocks(), FRUGI_SELECT_EXACT));
+    for (uint32_t i = 0; i < most_blocks(); i++)
+        assert_true(i == at / block || !s->batch.held[i]);
+    return s->batch.held[at / block];
+}
+
+static void check_skipped(side *s) {
+    uint32_t last = (most_blocks() - 1) * block;
+    assert_true(is_skipped(s, 0, NAN));
+    assert_true(is_skipped(s, last + block - 1, -INFINITY));
+    assert_false(is_skipped(s, last + 50, 3.4e38f));
+    assert_int_equal(s->idx[last + 15], 50);
 }
 
 /* Check that some blocks are skipped at all; otherwise the table above proves nothing about them. */

@@ -53,15 +53,15 @@ typedef struct evaluations {
     size_t elements;
 } evaluations;
 
-typedef struct hand {
+typedef struct job_worker {
     pthread_t thread;
     frug_comm *comm;
     evaluations *all;
     int status;
-} hand;
+} job_worker;
 
 static void *run_worker(void *arg) {
-    hand *h = arg;
+    job_worker *h = arg;
     fgt_worker w;
     h->status = fgt_worker_open(&w, &h->all->run, h->comm, true);
     if (h->status == FGIO_EXIT_OK)
@@ -81,10 +81,11 @@ static void *run_worker(void *arg) {
 
 static void train_and_evaluate(const fgt_job *job, evaluations *l) {
     fgt_report report = {0};
-    hand h[4] = {0};
+    job_worker h[4] = {0};
     frug_comm *comm[4];
     l->run = (fgt_run){.job = job, .report = &report, .base_rate = job->rate, .batch = job->batch};
     snprintf(l->run.optimizer, sizeof l->run.optimizer, "%s", job->optimizer);
+    OK(frug_config_create_for(job->method, job->optimizer, &l->run.config));
     assert_int_equal(fgt_model_parse(job->model, &l->run.model), FGIO_EXIT_OK);
     assert_int_equal(fgt_rate_parse(job->schedule, &l->run.rate), FGIO_EXIT_OK);
     const fgt_model *m = &l->run.model;
@@ -100,7 +101,7 @@ static void train_and_evaluate(const fgt_job *job, evaluations *l) {
     assert_int_equal(fgt_data_open(&want, &l->run.data), FGIO_EXIT_OK);
     OK(frug_comm_threads((int)job->workers, comm));
     for (uint32_t i = 0; i < job->workers; i++) {
-        h[i] = (hand){.comm = comm[i], .all = l};
+        h[i] = (job_worker){.comm = comm[i], .all = l};
         assert_int_equal(pthread_create(&h[i].thread, NULL, run_worker, &h[i]), 0);
     }
     for (uint32_t i = 0; i < job->workers; i++)
@@ -110,6 +111,7 @@ static void train_and_evaluate(const fgt_job *job, evaluations *l) {
         frug_comm_destroy(comm[i]);
     }
     fgt_data_close(l->run.data);
+    frug_config_destroy(l->run.config);
 }
 
 static void free_evaluations(evaluations *l) {
@@ -217,7 +219,7 @@ static void gossip_evaluates_the_mean(void **state) {
     job.resume = checkpoint_under("once", 4);
     assert_int_equal(fgt_job_eval(&job, FGT_SPLITS, &q, &report), FGIO_EXIT_OK);
     if (!(fabs(q.loss - reported[0].quality.loss) < 1e-5 * q.loss))
-        fail_msg("the file has loss %.9g, the run said %.9g", q.loss, reported[0].quality.loss);
+        fail_msg("the file has loss %.9g, the run reported %.9g", q.loss, reported[0].quality.loss);
     assert_true(reported[0].bytes_sent == reported[1].bytes_sent && reported[0].density_mean < 0.45);
     assert_true(reported[0].bytes_sent >
                 4 * 2 * 4 * reported[0].params * 4 / 10); /* 40 % of floats to each of two neighbors */

@@ -56,13 +56,14 @@ double fgt_default_rate(const fgt_job *job, const fgt_model *model, const char *
     return rate < RATE_MAX ? rate : RATE_MAX;
 }
 
-static bool contains(const char *config, const char *word) {
-    return strstr(config, word) != NULL;
+bool fgt_option_is(const frug_config *config, const char *option, const char *value) {
+    return strcmp(frug_config_get(config, option), value) == 0;
 }
 
 /* Whether the workers of a method keep the momentum. */
-static bool keeps_momentum(const char *config) {
-    return contains(config, "feedback=merged") || contains(config, "feedback=dgc") || contains(config, "feedback=ef21");
+static bool keeps_momentum(const frug_config *config) {
+    return fgt_option_is(config, "feedback", "merged") || fgt_option_is(config, "feedback", "dgc") ||
+           fgt_option_is(config, "feedback", "ef21");
 }
 
 /* A method is identified by its preset's name where its options are not unique. */
@@ -71,58 +72,54 @@ static bool is_demo(const char *method) {
 }
 
 /* EF21 is a method for SGD, whatever the task. */
-static const char *default_optimizer(const fgt_job *job, fgt_task task, const char *config) {
+static const char *default_optimizer(const fgt_job *job, fgt_task task, const frug_config *config) {
     const task_defaults *u = &defaults_of[task];
-    if (contains(config, "reduce=dense") || job->alone || !keeps_momentum(config))
+    if (fgt_option_is(config, "reduce", "dense") || job->alone || !keeps_momentum(config))
         return u->dense;
-    if (contains(config, "feedback=ef21"))
+    if (fgt_option_is(config, "feedback", "ef21"))
         return defaults_of[FGT_TASK_IMAGES].merged;
     return is_demo(job->method) ? u->sign : u->merged;
 }
 
 /* Options of the library that the trainer does not support: ignoring them would falsify an experiment. */
-static int check_supported(const char *config) {
-    static const char *const unsupported[][2] = {
-        {"layers=sensitivity", "needs a weight for each tensor, and this trainer has none; use layers=even, role or "
-                               "budget"},
-        {"score=given", "needs a number for each attention head, and this trainer has none; use score=l2, l1 or max"},
-    };
-    for (size_t i = 0; i < sizeof unsupported / sizeof *unsupported; i++)
-        if (contains(config, unsupported[i][0]))
-            return fgio_usage_error("--method: %s %s", unsupported[i][0], unsupported[i][1]);
-    if (!contains(config, "reduce=gossip") &&
-        !(contains(config, "topology=ring,") && contains(config, "gamma=0.2,") && contains(config, "average_every=0,")))
+static int check_supported(const frug_config *config) {
+    if (fgt_option_is(config, "layers", "sensitivity"))
+        return fgio_usage_error("--method: layers=sensitivity needs a weight for each tensor, and this trainer has "
+                                "none; use layers=even, role or budget");
+    if (fgt_option_is(config, "score", "given"))
+        return fgio_usage_error("--method: score=given needs a number for each attention head, and this trainer has "
+                                "none; use score=l2, l1 or max");
+    if (!fgt_option_is(config, "reduce", "gossip") &&
+        !(fgt_option_is(config, "topology", "ring") && fgt_option_is(config, "gamma", "0.2") &&
+          fgt_option_is(config, "average_every", "0")))
         return fgio_usage_error("--method: topology, gamma and average_every have no effect without reduce=gossip; "
                                 "omit them");
-    if (!contains(config, "servers=1,") || !contains(config, "staleness=0,"))
+    if (!fgt_option_is(config, "servers", "1") || !fgt_option_is(config, "staleness", "0"))
         return fgio_usage_error("--method: servers and staleness are for parameter servers, which this trainer does "
                                 "not use; omit them");
     return FGIO_EXIT_OK;
 }
 
-static int expand_config(const char *method, const char *optimizer, char *text, size_t cap) {
-    frug_config *config = NULL;
-    if (frug_config_create_for(method, optimizer, &config) != FRUG_OK)
-        return fgio_config_error();
-    snprintf(text, cap, "%s", frug_config_text(config));
-    frug_config_destroy(config);
-    return FGIO_EXIT_OK;
+static int create_config(const char *method, const char *optimizer, frug_config **config) {
+    return frug_config_create_for(method, optimizer, config) == FRUG_OK ? FGIO_EXIT_OK : fgio_config_error();
 }
 
-int fgt_default_optimizer(const fgt_job *job, const fgt_model *model, char *optimizer, size_t optimizer_cap,
-                          char *config, size_t config_cap) {
+int fgt_default_optimizer(const fgt_job *job, const fgt_model *model, char *optimizer, size_t cap,
+                          frug_config **config) {
     const char *text = job->optimizer ? job->optimizer : defaults_of[model->task].merged;
-    int status = expand_config(job->method, text, config, config_cap);
+    int status = create_config(job->method, text, config);
     if (status == FGIO_EXIT_OK && !job->optimizer) {
-        text = default_optimizer(job, model->task, config);
-        status = expand_config(job->method, text, config, config_cap); /* "frugrad" goes by the optimizer */
+        text = default_optimizer(job, model->task, *config);
+        frug_config_destroy(*config);
+        *config = NULL;
+        status = create_config(job->method, text, config); /* "frugrad" depends on the optimizer */
     }
     if (status == FGIO_EXIT_OK)
-        status = check_supported(config);
-    if (status == FGIO_EXIT_OK && strlen(text) >= optimizer_cap)
+        status = check_supported(*config);
+    if (status == FGIO_EXIT_OK && strlen(text) >= cap)
         status = fgio_usage_error("--optimizer: '%s' is too long", text);
     if (status == FGIO_EXIT_OK)
-        snprintf(optimizer, optimizer_cap, "%s", text);
+        snprintf(optimizer, cap, "%s", text);
     return status;
 }
 
@@ -136,8 +133,8 @@ static double option_value(const char *text, const char *name) {
     return at ? strtod(at + 1 + strlen(key), NULL) : 0;
 }
 
-void fgt_warn_optimizer(const fgt_job *job, const fgt_model *model, const char *config, const char *optimizer) {
-    bool workers_keep_momentum = keeps_momentum(config) && !contains(config, "reduce=dense") && !job->alone;
+void fgt_warn_optimizer(const fgt_job *job, const fgt_model *model, const frug_config *config, const char *optimizer) {
+    bool workers_keep_momentum = keeps_momentum(config) && !fgt_option_is(config, "reduce", "dense") && !job->alone;
     const char *recommended = default_optimizer(job, model->task, config);
     if (!job->optimizer || job->tune)
         return;
@@ -152,7 +149,7 @@ void fgt_warn_optimizer(const fgt_job *job, const fgt_model *model, const char *
         fgio_hint("no momentum: --optimizer %s leaves it to feedback=merged, and --method %s has another feedback; "
                   "the default here is %s",
                   job->optimizer, job->method, recommended);
-    if (option_value(optimizer, "decay") == 0 && !contains(job->optimizer, "decay=") &&
+    if (option_value(optimizer, "decay") == 0 && !strstr(job->optimizer, "decay=") &&
         option_value(recommended, "decay") > 0)
         fgio_hint("no weight decay: --optimizer %s has decay=0 by default; the default here is %s", job->optimizer,
                   recommended);

@@ -22,7 +22,7 @@
 /* With gossip every worker has its own weights, momenta and copies of its neighbors, which no checkpoint holds. */
 static int check_gossip(const fgt_run *run) {
     const fgt_job *job = run->job;
-    if (!strstr(run->report->config, "reduce=gossip") || run->quality || job->alone)
+    if (!fgt_option_is(run->config, "reduce", "gossip") || run->quality || job->alone)
         return FGIO_EXIT_OK;
     if (job->resume)
         return fgio_error(
@@ -65,8 +65,9 @@ static int open_run(fgt_run *run) {
     run->batch = job->batch ? job->batch : fgt_default_batch(run->model.task);
     status = fgt_rate_parse(job->schedule, &run->rate);
     if (status == FGIO_EXIT_OK)
-        status = fgt_default_optimizer(job, &run->model, run->optimizer, sizeof run->optimizer, run->report->config,
-                                       sizeof run->report->config);
+        status = fgt_default_optimizer(job, &run->model, run->optimizer, sizeof run->optimizer, &run->config);
+    if (status == FGIO_EXIT_OK)
+        snprintf(run->report->config, sizeof run->report->config, "%s", frug_config_text(run->config));
     run->base_rate = job->rate > 0 ? job->rate : fgt_default_rate(job, &run->model, run->optimizer);
     if (status == FGIO_EXIT_OK)
         status = check_gossip(run);
@@ -275,6 +276,7 @@ static int run_job(fgt_run *run, fgt_group_fn *work) {
     if (status == FGIO_EXIT_OK)
         status = fgt_group_run((int)run->job->workers, work, run);
     fgt_data_close(run->data);
+    frug_config_destroy(run->config);
     return status;
 }
 

@@ -6,6 +6,7 @@
 #include "trainer/run/memory_fit.h"
 
 #include "io/error.h"
+#include "trainer/run/defaults.h"
 
 #include <string.h>
 
@@ -41,10 +42,9 @@ static uint64_t measure_matrix(const fgt_run *run, uint64_t rows, bool *can_spli
     frug_tensor t = FRUG_TENSOR_INIT;
     frug_compressor_options options = FRUG_COMPRESSOR_OPTIONS_INIT;
     frug_layout *layout = NULL;
-    frug_config *config = NULL;
     frug_compressor *c = NULL;
     frug_optimizer *o = NULL;
-    uint64_t before = library_bytes(), held = 0;
+    uint64_t before = library_bytes(), used = 0;
     size_t bytes;
     t.name = "trial.weight";
     t.role = FRUG_ROLE_LINEAR;
@@ -53,17 +53,15 @@ static uint64_t measure_matrix(const fgt_run *run, uint64_t rows, bool *can_spli
     t.shape[1] = COLUMNS;
     options.threads = 1;
     if (frug_layout_create(&layout) == FRUG_OK && frug_layout_add(layout, &t) == FRUG_OK &&
-        frug_config_create_for(run->job->method, run->optimizer, &config) == FRUG_OK &&
-        frug_compressor_create(config, layout, &options, &c) == FRUG_OK &&
+        frug_compressor_create(run->config, layout, &options, &c) == FRUG_OK &&
         frug_optimizer_create(run->optimizer, layout, run->job->alone ? NULL : c, &o) == FRUG_OK) {
-        held = library_bytes() - before;
+        used = library_bytes() - before;
         *can_split = frug_compressor_bound(c, (frug_range){0, rows / 2 * COLUMNS}, &bytes) == FRUG_OK;
     }
     frug_optimizer_destroy(o);
     frug_compressor_destroy(c);
-    frug_config_destroy(config);
     frug_layout_destroy(layout);
-    return held;
+    return used;
 }
 
 static method_cost measure_method(const fgt_run *run, uint64_t elements) {
@@ -74,7 +72,7 @@ static method_cost measure_method(const fgt_run *run, uint64_t elements) {
              small = measure_matrix(run, SMALL_ROWS, &t.can_split);
     if (large > small)
         t.bytes_per_param = (double)(large - small) / ((double)(LARGE_ROWS - SMALL_ROWS) * COLUMNS);
-    if (strstr(run->report->config, "reduce=gossip"))
+    if (fgt_option_is(run->config, "reduce", "gossip"))
         t.bytes_per_param += GOSSIP_FLOATS * sizeof(float);
     return t;
 }
@@ -147,7 +145,7 @@ int fgt_memory_estimate(const fgt_run *run, uint32_t accumulate, fgt_keep keep, 
         t = measure_method(run, trainable);
         library = (uint64_t)(t.bytes_per_param * (double)trainable);
     }
-    bool dense = !run->job->tune && !run->job->alone && strstr(run->report->config, "reduce=dense");
+    bool dense = !run->job->tune && !run->job->alone && fgt_option_is(run->config, "reduce", "dense");
     need->library = library + (dense ? ring_bytes(&size) : 0);
     need->gradients = gradient_bytes(run, &size, trainable, t.can_split, dense, accumulate > 1);
     return status;

@@ -82,7 +82,7 @@ static void set_settings(metadata_builder *metadata, const fgt_worker *w) {
     const fgt_run *run = w->run;
     set_text(metadata, "model", run->model.text);
     set_text(metadata, "data", fgt_data_get_info(run->data)->name);
-    set_text(metadata, "method", frug_config_text(w->config));
+    set_text(metadata, "method", frug_config_text(w->run->config));
     set_optimizer(metadata, w);
     if (run->job->tune)
         set_text(metadata, "head", run->job->tune->head);
@@ -117,7 +117,7 @@ static int get_limits(fgt_worker *w, const json_t *metadata) {
     fgt_norm_limits *limits = fgt_buckets_norm_limits(w->buckets);
     if (get_count(metadata, "bucket") != w->run->job->bucket_bytes) {
         if (w->rank == 0)
-            fgio_hint("--bucket differs from that of the checkpoint: the limits of --clip auto start anew");
+            fgio_hint("--bucket differs from that of the checkpoint: the limits of --clip auto start again");
         return FGIO_EXIT_OK;
     }
     json_t *list = json_loads(get_text(metadata, "limits"), 0, NULL);

@@ -9,6 +9,7 @@
 #include "trainer/run/worker.h"
 
 #include "base/clock.h"
+#include "trainer/run/defaults.h"
 #include "trainer/run/layer_density.h"
 #include "io/progress.h"
 #include "io/error.h"
@@ -82,9 +83,9 @@ static void update_limits(fgt_worker *w) {
 }
 
 static int load_batch(fgt_worker *w) {
-    uint64_t epoch = w->step / w->per_epoch, place = w->step % w->per_epoch;
+    uint64_t epoch = w->step / w->per_epoch, step = w->step % w->per_epoch;
     uint32_t n = w->run->batch;
-    uint64_t first = (place * (uint64_t)w->size + (uint64_t)w->rank) * n;
+    uint64_t first = (step * (uint64_t)w->size + (uint64_t)w->rank) * n;
     return fgt_data_batch(w->run->data, FGT_TRAIN, epoch, first, n, &w->batch);
 }
 
@@ -145,7 +146,7 @@ static bool clips_exactly(const fgt_worker *w) {
 
 void fgt_worker_set_norm(fgt_worker *w, double norm) {
     w->norm = norm;
-    if (norm >= 0 && w->reducer && strcmp(frug_config_get(w->config, "norm"), "off") != 0)
+    if (norm >= 0 && w->reducer && !fgt_option_is(w->run->config, "norm", "off"))
         frug_compressor_set_signal(frug_reducer_compressor(w->reducer), FRUG_SIGNAL_NORM, 0, &norm, 1);
 }
 

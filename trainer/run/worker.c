@@ -179,15 +179,13 @@ static int open_tuning(fgt_worker *w) {
     w->tuning.head_states = 2 * w->tuning.head_params;
     w->tuning.states = frug_optimizer_state_count(w->optimizer) - w->tuning.head_states;
     w->tuning.optimizer_bytes = frug_optimizer_state_size(w->optimizer);
-    if (frug_config_create(job->method, &w->config) != FRUG_OK)
-        return fgio_config_error();
     if (job->alone || w->size == 1)
         return FGIO_EXIT_OK;
     w->measured_each = fgt_finetune_measured_each(job->tune, &w->tuning);
     w->measured = fgt_finetune_measured(w->graph, w->measured_each);
     int status = fgt_finetune_layout(w->graph, w->measured, &w->measured_at, &layout);
     if (status == FGIO_EXIT_OK) {
-        frug_status made = frug_reducer_create(w->config, layout, &options, w->comm, &w->reducer);
+        frug_status made = frug_reducer_create(w->run->config, layout, &options, w->comm, &w->reducer);
         status = made == FRUG_OK ? FGIO_EXIT_OK : fgt_worker_error(w, "exchange", made);
     }
     frug_layout_destroy(layout);
@@ -209,20 +207,18 @@ static int open_exchange(fgt_worker *w) {
     options.total_steps = w->steps;
     if (job->tune)
         return open_tuning(w);
-    if (frug_config_create_for(job->method, w->run->optimizer, &w->config) != FRUG_OK)
-        return fgio_config_error();
     frug_status status = FRUG_OK;
-    if (!job->alone && strcmp(frug_config_get(w->config, "reduce"), "gossip") == 0)
-        status = frug_gossip_create(w->config, w->layout, &options, w->comm, w->graph->weights, &w->gossip);
+    if (!job->alone && fgt_option_is(w->run->config, "reduce", "gossip"))
+        status = frug_gossip_create(w->run->config, w->layout, &options, w->comm, w->graph->weights, &w->gossip);
     else if (!job->alone)
-        status = frug_reducer_create(w->config, w->layout, &options, w->comm, &w->reducer);
+        status = frug_reducer_create(w->run->config, w->layout, &options, w->comm, &w->reducer);
     if (status != FRUG_OK)
         return fgt_worker_error(w, "exchange", status);
     frug_compressor *c = w->reducer ? frug_reducer_compressor(w->reducer) : NULL;
     if (frug_optimizer_create(w->run->optimizer, w->layout, c, &w->optimizer) != FRUG_OK)
         return fgio_library_error("--optimizer");
     if (w->rank == 0)
-        fgt_warn_optimizer(job, &w->run->model, frug_config_text(w->config), frug_optimizer_text(w->optimizer));
+        fgt_warn_optimizer(job, &w->run->model, w->run->config, frug_optimizer_text(w->optimizer));
     return FGIO_EXIT_OK;
 }
 
@@ -290,7 +286,6 @@ void fgt_worker_close(fgt_worker *w) {
     frug_optimizer_destroy(w->optimizer);
     frug_reducer_destroy(w->reducer);
     frug_gossip_destroy(w->gossip);
-    frug_config_destroy(w->config);
     frug_layout_destroy(w->layout);
     fgt_batch_destroy(&w->batch);
     fgt_graph_destroy(w->graph);
@@ -310,16 +305,16 @@ uint64_t fgt_worker_trainable(const fgt_worker *w) {
 /* For fine-tuning, dense is the size of the gradients of the trainable tensors. */
 static fgt_traffic tuning_traffic(const fgt_worker *w, fgt_traffic t) {
     frug_reduce_stats exchange = {.struct_size = sizeof exchange};
-    uint64_t trainable = fgt_worker_trainable(w), handed = fgt_buckets_floats_sent(w->buckets), P = (uint64_t)w->size;
+    uint64_t trainable = fgt_worker_trainable(w), sent = fgt_buckets_floats_sent(w->buckets), P = (uint64_t)w->size;
     if (w->reducer) {
         frug_reducer_stats(w->reducer, &exchange);
         t.bytes += exchange.bytes_sent;
         t.dense += w->steps_here * (2 * trainable * sizeof(float) * (P - 1) / P);
     } else {
-        t.bytes += handed * sizeof(float);
+        t.bytes += sent * sizeof(float);
         t.dense += w->steps_here * trainable * sizeof(float);
     }
-    t.entries += (double)handed;
+    t.entries += (double)sent;
     t.seen += (double)(w->steps_here * trainable);
     return t;
 }

@@ -20,6 +20,7 @@ typedef struct fgt_run {
     fgt_report *report;
     fgt_model model;
     fgt_data *data;
+    frug_config *config;
     fgt_rate rate;
     double base_rate;
     uint32_t batch;
@@ -40,7 +41,6 @@ typedef struct fgt_worker {
     frug_comm *comm;
     int rank, size;
     fgt_graph *graph;
-    frug_config *config;
     frug_layout *layout;
     frug_reducer *reducer; /* NULL: --alone, or gossip */
     frug_gossip *gossip;   /* each worker has its own weights, which are averaged at the end: gossip.c */

@@ -55,7 +55,7 @@ def cases(n: int, kind: str, k: int, residual: str, value: str, block: int):
         step[0] += 1
 
     def add_frames():
-        c.decompress_add(0, [f.data_ptr() for f in frames], 1 / 8, 0, n, other.data_ptr(), stream)
+        c.decode_add(0, [f.data_ptr() for f in frames], 1 / 8, 0, n, other.data_ptr(), stream)
 
     def whole():
         torch.topk(grad.abs(), n * k // 256, sorted=False)
@@ -83,7 +83,7 @@ def measure(args, n: int, kind: str, k: int, residual: str, value: str) -> dict:
             if round_ >= 3:
                 times[name].append(t)
                 times[name + " queued"].append(timed(run, work["copy"]))
-    c.verdict()
+    c.check()
     row = {name + "_us": round(statistics.median(t), 2) for name, t in times.items()}
     limit = row["copy_us"] * moved / (8 * n)
     row["of_limit_queued"] = round(row["copy queued_us"] * moved / (8 * n) / row["compress queued_us"], 3)

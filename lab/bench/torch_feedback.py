@@ -47,7 +47,7 @@ class Workers:
         lengths = [c.compress(step, 0, self.n, g.data_ptr(), ctypes.addressof(f), len(f))
                    for c, g, f in zip(self.compressors, gradients, self.frames)]
         out = torch.zeros(self.n)
-        self.compressors[0].decompress_add([ctypes.addressof(f) for f in self.frames], lengths, 1 / len(lengths), 0,
+        self.compressors[0].decode_add([ctypes.addressof(f) for f in self.frames], lengths, 1 / len(lengths), 0,
                                            self.n, out.data_ptr())
         return out
 

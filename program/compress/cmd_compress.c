@@ -162,7 +162,7 @@ static int print_json(const compress_job *job, FILE *to) {
         (json_int_t)s->entries_seen, "bytes_in", (json_int_t)s->bytes_dense, "bytes_frame", (json_int_t)job->frame.len,
         "bytes_out", (json_int_t)job->file_bytes, "step", (json_int_t)job->step, "ratio",
         fgio_json_real((double)s->bytes_dense / (double)job->frame.len), "density", fgio_json_real(s->density_now),
-        "energy_kept", fgio_json_real(s->energy_sent_now), "blocks_held", (json_int_t)s->blocks_skipped, "gbps",
+        "energy_sent", fgio_json_real(s->energy_sent_now), "blocks_skipped", (json_int_t)s->blocks_skipped, "gbps",
         fgio_json_real(speed(s)));
     return fgio_json_print(object, 0, to);
 }
@@ -177,7 +177,7 @@ static int print_summary(const compress_job *job, FILE *to) {
             fgio_bytes_text(job->frame.len, frame, sizeof frame), fgio_bytes_text(job->file_bytes, file, sizeof file));
     fprintf(to, "  ratio        %.1f : 1\n", (double)s->bytes_dense / (double)job->frame.len);
     fprintf(to, "  density      %.2f %% sent\n", 100 * s->density_now);
-    fprintf(to, "  energy kept  %.2f %%\n", 100 * s->energy_sent_now);
+    fprintf(to, "  energy sent  %.2f %%\n", 100 * s->energy_sent_now);
     fprintf(to, "  speed        %.2f GB/s, with full statistics\n", speed(s));
     if (s->blocks_skipped > 0)
         fprintf(to, "  skipped      %" PRIu64 " blocks with a NaN or an infinity\n", s->blocks_skipped);

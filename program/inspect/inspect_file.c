@@ -82,7 +82,7 @@ static int print_json(const char *path, const frame_view *view) {
     json_t *object = json_pack("{s:I, s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "version",
                                (json_int_t)f->version, "source", (json_int_t)f->source, "step", (json_int_t)f->step,
                                "layout_hash", hash, "bytes", (json_int_t)f->bytes, "begin", (json_int_t)f->range.begin,
-                               "count", (json_int_t)f->range.count, "entries", (json_int_t)f->entries, "blocks_held",
+                               "count", (json_int_t)f->range.count, "entries", (json_int_t)f->entries, "blocks_skipped",
                                (json_int_t)f->skipped, "density", fgio_json_real(share(f->entries, f->range.count)),
                                "ratio", fgio_json_real(ratio(view)), "sections", sections);
     if (object != NULL && view->payload != NULL)

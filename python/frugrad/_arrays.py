@@ -152,7 +152,7 @@ class Compressor:
             raise ValueError("there is no frame to decompress")
         targets = None if out is None else self._targets(out)
         flat = np.zeros(self._count, np.float32)
-        self._core.decompress_add([address(d) for d in data], [len(d) for d in data],
+        self._core.decode_add([address(d) for d in data], [len(d) for d in data],
                                   1 / len(data) if scale is None else scale, 0, self._count, flat.ctypes.data)
         result = self._shaped(flat)
         if targets is None:
@@ -177,7 +177,7 @@ class Compressor:
     def residual(self) -> Any:
         """The residual, in the form in which gradients are given."""
         flat = np.zeros(self._count, np.float32)
-        self._core.residual(0, self._count, flat.ctypes.data)
+        self._core.get_residual(0, self._count, flat.ctypes.data)
         return self._shaped(flat)
 
     def save(self) -> bytes:
@@ -189,10 +189,10 @@ class Compressor:
         self._core.restore(state)
 
     def stats(self) -> Dict[str, Any]:
-        """Totals since it was made: bytes_sent, bytes_dense, density_mean, energy_kept_mean, seconds_compress, ..."""
+        """Totals since it was made: bytes_sent, bytes_dense, density_mean, energy_sent_mean, seconds_compress, ..."""
         return self._core.stats()
 
     def plan(self, step: int) -> Dict[str, Dict[str, Any]]:
-        """What a step would send of each tensor: dense, unit, units, kept, density, ..."""
+        """What a step would send of each tensor: dense, unit, units, selected, density, ..."""
         step = number(step, 64, "the step")
         return {t.name: self._core.plan(step, i) for i, t in enumerate(self.tensors)}

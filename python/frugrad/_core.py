@@ -1,6 +1,6 @@
-"""The library's objects over bare addresses: what the faces for NumPy and PyTorch share.
+"""The library's objects over bare addresses: shared by the modules for NumPy and PyTorch.
 
-An address is an integer (``array.ctypes.data``, ``tensor.data_ptr()``); whoever passes one sees to it that the memory
+An address is an integer (``array.ctypes.data``, ``tensor.data_ptr()``); the caller makes sure that the memory
 is float32, contiguous, long enough and alive during the call.
 """
 
@@ -34,7 +34,7 @@ class Tensor(NamedTuple):
 
 
 def number(value: int, bits: int, what: str) -> int:
-    """A whole number that fits; ctypes would cut off what does not."""
+    """A whole number that fits; ctypes would truncate one that does not."""
     value = operator.index(value)
     if not 0 <= value < 2**bits:
         raise ValueError(f"{what} is {value}; it must lie between 0 and 2^{bits} - 1")
@@ -59,7 +59,7 @@ def as_bytes(buffer, what: str) -> bytes:
 
 
 def address(buffer: bytes) -> int:
-    """Where bytes lie; they must be kept alive."""
+    """The address of bytes, which must stay alive."""
     return ctypes.cast(ctypes.c_char_p(buffer), c_void_p).value
 
 
@@ -76,9 +76,9 @@ ROLES = _role_names()
 
 
 class Config(Owned):
-    """What to do with a gradient: ``[preset][,option=value]...``
+    """How gradients are compressed: ``[preset][,option=value]...``
 
-    With the text of an optimizer the preset ``frugrad`` is the one that goes with it, frugrad-sgd or frugrad-adam.
+    With the text of an optimizer the preset ``frugrad`` means frugrad-sgd or frugrad-adam, whichever goes with it.
     """
 
     _destroy = "frug_config_destroy"
@@ -92,7 +92,7 @@ class Config(Owned):
 
     @property
     def text(self) -> str:
-        """Every option spelled out."""
+        """The config with every option."""
         return lib.frug_config_text(self.handle).decode()
 
     def option(self, name: str) -> str:
@@ -104,7 +104,7 @@ class Config(Owned):
 
 
 class Layout(Owned):
-    """The tensors of a flat buffer, in rising offset."""
+    """The tensors of a flat buffer, by ascending offset."""
 
     _destroy = "frug_layout_destroy"
 
@@ -169,7 +169,7 @@ class Compressor(Owned):
         super().__init__(lib.frug_compressor_create, config.handle, layout.handle, byref(options))
 
     def bound(self, begin: int, count: int) -> int:
-        """The most bytes a range can take, at any step."""
+        """The largest size of a frame of a range, at any step."""
         size = c_size_t()
         lib.frug_compressor_bound(self.handle, Range(begin, count), byref(size))
         return size.value
@@ -180,24 +180,17 @@ class Compressor(Owned):
         lib.frug_compress(self.handle, step, Range(begin, count), grad, dst, room, byref(length))
         return length.value
 
-    def decompress_add(self, frames: Sequence[int], lengths: Sequence[int], scale: float, begin: int, count: int,
+    def decode_add(self, frames: Sequence[int], lengths: Sequence[int], scale: float, begin: int, count: int,
                        dst: int) -> None:
         """dst += scale * (sum of the frames)."""
         n = len(frames)
         lib.frug_decode_add(lib.frug_compressor_decoder(self.handle), Range(begin, count), (c_void_p * n)(*frames),
                             (c_size_t * n)(*lengths), n, scale, dst)
 
-    def apply(self, frames: Sequence[int], lengths: Sequence[int], rate: float, decay: float, begin: int, count: int,
-              weights: int) -> None:
-        """weights = weights * (1 - decay) - rate * (sum of the frames)."""
-        n = len(frames)
-        lib.frug_decode_apply(lib.frug_compressor_decoder(self.handle), Range(begin, count), (c_void_p * n)(*frames),
-                              (c_size_t * n)(*lengths), n, rate, decay, weights)
-
-    def residual(self, begin: int, count: int, dst: int) -> None:
+    def get_residual(self, begin: int, count: int, dst: int) -> None:
         lib.frug_compressor_get_residual(self.handle, Range(begin, count), dst)
 
-    def put_residual(self, begin: int, count: int, src: int) -> None:
+    def set_residual(self, begin: int, count: int, src: int) -> None:
         lib.frug_compressor_set_residual(self.handle, Range(begin, count), src)
 
     def plan(self, step: int, tensor: int) -> dict:
@@ -234,7 +227,7 @@ class Optimizer(Owned):
 
     @property
     def states(self) -> int:
-        """How many numbers are kept about gradients."""
+        """The number of state values of the optimizer."""
         return lib.frug_optimizer_state_count(self.handle)
 
     @property
@@ -244,8 +237,8 @@ class Optimizer(Owned):
     def step(self, step: int, begin: int, count: int, grad: int, rate: float, weights: int) -> None:
         lib.frug_optimizer_step(self.handle, step, Range(begin, count), grad, rate, weights)
 
-    def wants(self, step: int, begin: int, count: int) -> int:
-        """How many floats a worker sends of a range."""
+    def measure_count(self, step: int, begin: int, count: int) -> int:
+        """The number of floats that a worker sends of a range."""
         return lib.frug_optimizer_measure_count(self.handle, step, Range(begin, count))
 
     def measure(self, step: int, begin: int, count: int, grad: int, measured: int) -> None:

@@ -96,19 +96,19 @@ class CudaCompressor(Owned):
         self.lib.frug_cuda_compress(self.handle, step, Range(begin, count), grad, dst, room, byref(length), stream)
         return length.value
 
-    def decompress_add(self, step: int, frames: Sequence[int], scale: float, begin: int, count: int, dst: int,
+    def decode_add(self, step: int, frames: Sequence[int], scale: float, begin: int, count: int, dst: int,
                        stream: int = 0) -> None:
         """dst += scale * (sum of the frames)."""
         n = len(frames)
         self.lib.frug_cuda_decode_add(self.handle, step, Range(begin, count), (c_void_p * n)(*frames), n, scale, dst,
                                       stream)
 
-    def keep(self, step: int, begin: int, count: int, values: int, stream: int = 0) -> None:
+    def residual_add(self, step: int, begin: int, count: int, values: int, stream: int = 0) -> None:
         """Add values to the residual of a range."""
         self.lib.frug_cuda_residual_add(self.handle, step, Range(begin, count), values, stream)
 
-    def verdict(self, stream: int = 0) -> None:
-        """Wait for the stream; raise if a frame was not what it had to be."""
+    def check(self, stream: int = 0) -> None:
+        """Wait for the stream; raise if a frame was invalid."""
         self.lib.frug_cuda_check(self.handle, stream)
 
     def to_host(self, compressor: Compressor) -> None:

@@ -21,10 +21,10 @@ def inspect(frame) -> Dict[str, Any]:
 
     frame   bytes, or a Payload, whose tensors then name the sections
 
-    The result has version, source (the sender's rank), step, layout_hash, bytes, begin, count, entries, held (blocks
-    skipped for a NaN), ratio (bytes of the same range as f32 over bytes) and sections, a list of dicts: index, value
-    (the codes), block, tensor, begin, count, entries, bytes, density, unit_h, unit_w, units, kept and index_bytes (the
-    size of the same indices in each index code; None where it cannot encode them). Raises FormatError.
+    The result has version, source (the sender's rank), step, layout_hash, bytes, begin, count, entries, skipped (blocks
+    with a NaN or an infinity), ratio (bytes of the same range as f32 over bytes) and sections, a list of dicts: index
+    and value (the codes), block, tensor, begin, count, entries, bytes, density, unit_h, unit_w, units, selected and
+    index_bytes (the size of the same indices in each index code; None where it cannot encode them). Raises FormatError.
     """
     tensors = getattr(frame, "tensors", None)
     data = as_bytes(frame if tensors is None else frame.frame, "a frame")

@@ -77,15 +77,15 @@ class Options(Sized):
 
 class Plan(Sized):
     _fields_ = [("struct_size", c_size_t), ("dense", c_int), ("unit", c_char_p), ("unit_h", c_uint64),
-                ("unit_w", c_uint64), ("units", c_uint64), ("segments", c_uint64), ("kept", c_uint64),
+                ("unit_w", c_uint64), ("units", c_uint64), ("segments", c_uint64), ("selected", c_uint64),
                 ("density", c_double)]
 
 
 class Stats(Sized):
     _fields_ = [("struct_size", c_size_t), ("calls", c_uint64), ("bytes_sent", c_uint64), ("bytes_dense", c_uint64),
-                ("entries_sent", c_uint64), ("entries_seen", c_uint64), ("blocks_held", c_uint64),
-                ("density_now", c_double), ("density_mean", c_double), ("energy_kept_now", c_double),
-                ("energy_kept_mean", c_double), ("seconds_feedback", c_double), ("seconds_select", c_double),
+                ("entries_sent", c_uint64), ("entries_seen", c_uint64), ("blocks_skipped", c_uint64),
+                ("density_now", c_double), ("density_mean", c_double), ("energy_sent_now", c_double),
+                ("energy_sent_mean", c_double), ("seconds_feedback", c_double), ("seconds_select", c_double),
                 ("seconds_encode", c_double), ("seconds_store", c_double), ("seconds_checksum", c_double),
                 ("seconds_compress", c_double), ("seconds_decode", c_double)]
 
@@ -98,14 +98,14 @@ class OptimizerTimes(Sized):
 class FrameInfo(Sized):
     _fields_ = [("struct_size", c_size_t), ("version", c_uint32), ("source", c_uint32), ("step", c_uint64),
                 ("layout_hash", c_uint64), ("bytes", c_uint64), ("begin", c_uint64), ("count", c_uint64),
-                ("entries", c_uint64), ("sections", c_uint32), ("held", c_uint32)]
+                ("entries", c_uint64), ("sections", c_uint32), ("skipped", c_uint32)]
 
 
 class SectionInfo(Sized):
     _fields_ = [("struct_size", c_size_t), ("index", c_char_p), ("value", c_char_p), ("block", c_uint32),
                 ("tensor", c_uint32), ("begin", c_uint64), ("count", c_uint64), ("entries", c_uint64),
                 ("bytes", c_uint64), ("density", c_double), ("unit_h", c_uint64), ("unit_w", c_uint64),
-                ("units", c_uint64), ("kept", c_uint64), ("index_bytes", c_uint64 * INDEX_CODES)]
+                ("units", c_uint64), ("selected", c_uint64), ("index_bytes", c_uint64 * INDEX_CODES)]
 
 
 class Message(Structure):

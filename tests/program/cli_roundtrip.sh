@@ -127,7 +127,7 @@ python3 - <<'PY' || fail "the summary of the default config is off"
 import json, os
 s = json.load(open("m.json"))
 assert s["elements"] == 30000 and s["bytes_in"] == 120000 and s["format"] == "npy" and s["tensors"] == 1, s
-assert 0.06 < s["density"] < 0.07 and 15 < s["ratio"] < 25 and 0.3 < s["energy_kept"] < 1, s
+assert 0.06 < s["density"] < 0.07 and 15 < s["ratio"] < 25 and 0.3 < s["energy_sent"] < 1, s
 assert s["bytes_out"] == os.path.getsize("m.fgr") > s["bytes_frame"] and s["gbps"] > 0, s
 PY
 
@@ -149,16 +149,16 @@ for config in frugrad topk; do
     "$FRUGRAD" compress small_first.safetensors -c $config,value=f32 --json -o e.fgr >e.json
     "$FRUGRAD" compress small_first.safetensors -c $config,value=f32 -o e.fgr >e.text
     "$FRUGRAD" decompress e.fgr --force -o e.safetensors >/dev/null
-    python3 - <<'PY' || fail "$config: the energy kept is not that of the whole file"
+    python3 - <<'PY' || fail "$config: the energy sent is not that of the whole file"
 import json, struct
 def squares(path):
     raw = open(path, "rb").read()
     body = raw[8 + struct.unpack("<Q", raw[:8])[0] :]
     return sum(x * x for x in struct.unpack("<%df" % (len(body) // 4), body))
 true = squares("e.safetensors") / squares("small_first.safetensors")
-told = json.load(open("e.json"))["energy_kept"]
-assert 0.2 < true < 0.9 and abs(told - true) < 1e-6, (told, true)
-assert "energy kept  %.2f %%" % (100 * true) in open("e.text").read(), (true, open("e.text").read())
+reported = json.load(open("e.json"))["energy_sent"]
+assert 0.2 < true < 0.9 and abs(reported - true) < 1e-6, (reported, true)
+assert "energy sent  %.2f %%" % (100 * true) in open("e.text").read(), (true, open("e.text").read())
 PY
 done
 
@@ -179,7 +179,7 @@ assert all(sum(1 for v in p if v) > 7000 for p in parts)
 PY
 
 # The payload is a safetensors file that others can open.
-python3 - <<'PY' || fail "the payload is not a sound safetensors file"
+python3 - <<'PY' || fail "the payload is not a valid safetensors file"
 import json, struct
 raw = open("m.fgr", "rb").read()
 length = struct.unpack("<Q", raw[:8])[0]

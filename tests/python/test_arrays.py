@@ -73,7 +73,7 @@ class Shapes(unittest.TestCase):
     def test_roles_reach_the_library(self):
         heads = {f"attn.{c}": frugrad.Tensor("", (64, 64), f"attn_{c}", heads=4, module=1) for c in "qkvo"}
         plan = frugrad.Compressor(heads, "heads,min_size=1").plan(0)
-        self.assertEqual({(p["unit"], p["units"], p["kept"]) for p in plan.values()}, {("head", 4, 2)})
+        self.assertEqual({(p["unit"], p["units"], p["selected"]) for p in plan.values()}, {("head", 4, 2)})
 
 
 class Dtypes(unittest.TestCase):
@@ -94,7 +94,7 @@ class Dtypes(unittest.TestCase):
     def test_what_cannot_be_a_float_is_held_back(self):
         gradient = np.ones((64, 128))
         gradient[0, 0], gradient[10, 0] = 1e300, np.nan
-        self.assertEqual(frugrad.inspect(frugrad.Compressor((64, 128)).compress(gradient, 0))["held"], 2)
+        self.assertEqual(frugrad.inspect(frugrad.Compressor((64, 128)).compress(gradient, 0))["skipped"], 2)
 
     def test_wrong_arrays_are_named(self):
         several = frugrad.Compressor({"weight": (64, 128), "bias": (8,)})

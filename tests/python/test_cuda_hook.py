@@ -137,7 +137,7 @@ def large_buckets(kind):
 
 
 def grown(kind):
-    """Wrapped anew with other buckets and a tensor that was frozen before: what was left behind is kept."""
+    """Wrapped again with other buckets and a tensor that was frozen before: residuals are kept."""
     begin(kind)
     results, runs = [], []
     for on_host in (False, True):
@@ -242,7 +242,7 @@ def fallback(kind):
 def one_fails(kind):
     """The last rank's compressor fails in the second bucket of a step. What do all say, and when?"""
     begin(kind)
-    said = []
+    errors = []
     for config in ("feedback=plain", "reduce=split,feedback=plain"):
         run = Run(config, kind, start_iter=0)
         for i in range(2):  # DDP makes its buckets anew after the first
@@ -255,10 +255,10 @@ def one_fails(kind):
             try:
                 run.step(i)
             except Exception as error:
-                said.append([i, str(error).split("\n")[0]])
+                errors.append([i, str(error).split("\n")[0]])
                 break
         dist.barrier()  # no collective is left over
-    return said
+    return errors
 
 
 def damaged(kind):
@@ -267,28 +267,28 @@ def damaged(kind):
     run = Run("feedback=plain", kind, start_iter=0)
     for i in range(2):
         run.step(i)
-    leg = run.state._plans[1].exchange.first
-    arrive = leg.arrive
+    collective = run.state._plans[1].exchange.first
+    finish = collective.finish
 
     def spoil():
-        arrive()
-        leg.got[100] ^= 1
-    leg.arrive = spoil
+        finish()
+        collective.received[100] ^= 1
+    collective.finish = spoil
     before = run.step(2)
-    leg.arrive = arrive
+    collective.finish = finish
     try:
         run.step(3)
-        said = "nothing"
+        errors = "nothing"
     except Exception as error:
-        said = str(error).split("\n")[0]
-    run.wrap()  # DDP itself wants that after an error
-    return [any(not g.any() for g in before), said, all(bool(g.any()) for g in run.step(4))]
+        errors = str(error).split("\n")[0]
+    run.wrap()  # DDP itself needs that after an error
+    return [any(not g.any() for g in before), errors, all(bool(g.any()) for g in run.step(4))]
 
 
-def told_again(kind):
+def raised_until_loaded(kind):
     """After a rank has failed every backward raises on all, until a state is loaded."""
     begin(kind, seconds=10)
-    said = []
+    errors = []
     run = Run("feedback=plain", kind, start_iter=0)
     for i in range(2):
         run.step(i)
@@ -300,27 +300,27 @@ def told_again(kind):
     for i in range(2, 6):
         try:
             run.step(i)
-            said.append("nothing")
+            errors.append("nothing")
         except Exception as error:
-            said.append(str(error).split("\n")[0])
-            run.wrap()  # DDP itself wants that after an error
+            errors.append(str(error).split("\n")[0])
+            run.wrap()  # DDP itself needs that after an error
     run.state.load_state_dict(saved)
-    return [said, all(bool(g.any()) for g in run.step(2))]
+    return [errors, all(bool(g.any()) for g in run.step(2))]
 
 
 def damaged_early(kind):
     """The same in the first bucket of all, before the other buckets' parameters are known."""
     begin(kind)
-    arrive, calls = device.Leg.arrive, []
+    finish, calls = device.Collective.finish, []
 
-    def spoil(leg):
-        arrive(leg)
-        calls.append(leg)
+    def spoil(collective):
+        finish(collective)
+        calls.append(collective)
         if len(calls) == 1:
-            leg.got[100] ^= 1
+            collective.received[100] ^= 1
     run = Run("feedback=plain", kind, start_iter=0)
     run.wrap(find_unused_parameters=True)  # else all is one bucket at first
-    device.Leg.arrive = spoil
+    device.Collective.finish = spoil
     run.step(0)
     try:
         run.step(1)
@@ -330,52 +330,52 @@ def damaged_early(kind):
 
 
 def damaged_twice(kind):
-    """The same on both ways of reduce=split in one step: it is told once."""
+    """The same in both collectives of reduce=split in one step: it is raised once."""
     begin(kind)
     run = Run("reduce=split,feedback=plain", kind, start_iter=0)
     for i in range(2):
         run.step(i)
-    legs = [getattr(run.state._plans[1].exchange, way) for way in ("first", "second")]
+    collectives = [getattr(run.state._plans[1].exchange, way) for way in ("first", "second")]
 
-    def spoil(leg, arrive):
-        arrive()
-        leg.got[100] ^= 1
-    for leg in legs:
-        leg.arrive = functools.partial(spoil, leg, leg.arrive)
+    def spoil(collective, finish):
+        finish()
+        collective.received[100] ^= 1
+    for collective in collectives:
+        collective.finish = functools.partial(spoil, collective, collective.finish)
     run.step(2)
-    for leg in legs:
-        del leg.arrive
-    said = []
+    for collective in collectives:
+        del collective.finish
+    errors = []
     for i in range(3, 6):
         try:
-            said.append("nothing" if all(bool(g.any()) for g in run.step(i)) else "zeros")
+            errors.append("nothing" if all(bool(g.any()) for g in run.step(i)) else "zeros")
         except Exception as error:
-            said.append(str(error).split("\n")[0])
+            errors.append(str(error).split("\n")[0])
             run.wrap()
-    return said
+    return errors
 
 
-def damaged_and_kept(kind):
-    """An owner's frame of the first bucket is damaged: what other buckets leave behind does not change by that."""
+def damaged_sums(kind):
+    """A frame with sums of the first bucket is damaged: the residuals of other buckets do not change."""
     begin(kind)
     left = []
     for spoiled in (False, True):
         run = Run("reduce=split,down=1,feedback=plain,residual=f32", kind, start_iter=0)
         for i in range(2):
             run.step(i)
-        leg = run.state._plans[0].exchange.second
+        collective = run.state._plans[0].exchange.second
 
-        def spoil(leg=leg, arrive=leg.arrive):
-            arrive()
-            leg.got[100] ^= spoiled
-        leg.arrive = spoil
+        def spoil(collective=collective, finish=collective.finish):
+            finish()
+            collective.received[100] ^= spoiled
+        collective.finish = spoil
         run.step(2)
         left.append(run.state.residuals())
     return [torch.equal(left[0][name], left[1][name]) for name in left[0]]
 
 
-def let_go(kind):
-    """What a device holds is free as soon as a state is loaded."""
+def freed_on_load(kind):
+    """Memory of the device is freed as soon as a state is loaded."""
     begin(kind)
     run = Run("feedback=plain", kind, start_iter=0)
     for i in range(2):
@@ -425,8 +425,8 @@ class Cases:
     def test_ranks_with_and_without_a_gpu_are_refused(self):
         if self.kind != "emulated":
             self.skipTest("one device for all")
-        for said in self.run_all(mixed):
-            self.assertIn("ranks differ in whether they compress on a GPU", said)
+        for errors in self.run_all(mixed):
+            self.assertIn("ranks differ in whether they compress on a GPU", errors)
 
     def test_other_types(self):
         for results in self.run_all(other_types):
@@ -452,39 +452,39 @@ class Cases:
 
     def test_a_rank_that_fails_tells_the_others(self):
         late = self.kind in ("streams", "nccl")
-        for rank, said in enumerate(self.run_all(one_fails)):
-            self.assertEqual(len(said), 2)
-            for step, text in said:
+        for rank, errors in enumerate(self.run_all(one_fails)):
+            self.assertEqual(len(errors), 2)
+            for step, text in errors:
                 self.assertIn("no room on purpose", text)
                 self.assertEqual(step, 3 if late else 2)
                 self.assertEqual("failed:" in text, rank != self.ranks - 1)
 
     def test_a_damaged_frame_is_told_one_step_later(self):
-        for zeros, said, on in self.run_all(damaged):
+        for zeros, errors, on in self.run_all(damaged):
             self.assertTrue(zeros and on)
-            self.assertRegex(said, "step 2: .*damaged")
+            self.assertRegex(errors, "step 2: .*damaged")
 
     def test_all_raise_until_a_state_is_loaded(self):
         late = self.kind in ("streams", "nccl")
-        for said, on in self.run_all(told_again):
-            self.assertEqual(["no room on purpose" in text for text in said], [not late, True, True, True], said)
+        for errors, on in self.run_all(raised_until_loaded):
+            self.assertEqual(["no room on purpose" in text for text in errors], [not late, True, True, True], errors)
             self.assertTrue(on)
 
     def test_damage_is_told_though_parameters_follow(self):
-        for said in self.run_all(damaged_early):
-            self.assertRegex(said, "step 0: .*damaged")
+        for errors in self.run_all(damaged_early):
+            self.assertRegex(errors, "step 0: .*damaged")
 
     def test_damage_on_both_ways_is_told_once(self):
-        for said in self.run_all(damaged_twice):
-            self.assertRegex(said[0], "step 2: .*damaged")
-            self.assertEqual(said[1:], ["nothing"] * 2)
+        for errors in self.run_all(damaged_twice):
+            self.assertRegex(errors[0], "step 2: .*damaged")
+            self.assertEqual(errors[1:], ["nothing"] * 2)
 
     def test_damage_leaves_residuals_alone(self):
-        for same in self.run_all(damaged_and_kept):
+        for same in self.run_all(damaged_sums):
             self.assertEqual(same, [True] * len(SHAPES))
 
     def test_a_loaded_state_lets_go_of_the_old_one(self):
-        self.assertEqual(self.run_all(let_go), [True] * self.ranks)
+        self.assertEqual(self.run_all(freed_on_load), [True] * self.ranks)
 
     def test_a_rank_that_dies_is_noticed(self):
         if self.ranks == 1 or self.kind == "nccl":

@@ -76,7 +76,7 @@ class Direct:
             frame = torch.empty(self.compressor.bound(begin, n), dtype=torch.uint8)
             length = self.compressor.compress(self.count, begin, n, grad.data_ptr(), frame.data_ptr(), frame.numel())
             mean = torch.zeros(n)
-            self.compressor.decompress_add([frame.data_ptr()], [length], 1.0, begin, n, mean.data_ptr())
+            self.compressor.decode_add([frame.data_ptr()], [length], 1.0, begin, n, mean.data_ptr())
             self.optimizer.step(self.count, begin, n, mean.data_ptr(), rate, p.data_ptr())
         self.count += 1
 

@@ -18,11 +18,11 @@ from .._core import Layout, Tensor
 from .._lib import ConfigError
 from . import checkpoint
 from .config import check, hook_config
-from .device import DeviceEngine, Place
+from .device import DeviceEngine, DeviceStreams
 from .device_exchange import DeviceGather, DeviceSplit, second_config
 from .engine import Engine, ReducerBucket, ReducerEngine, by_blocks
 from .exchange import Exchange
-from .pipeline import Clock, Finisher, RemoteError, Times
+from .pipeline import Clock, ExchangeThread, RemoteError, Times
 from .ranges import limited
 from .roles import describe
 from .transport import Comm, host_group
@@ -59,7 +59,7 @@ class DDPState:
 
     model          the model (or the DDP around it). With it, parameters have names and roles, and a run that is resumed
                    from a checkpoint is bit exact. Without it they are numbered in the order of DDP's buckets
-    config         what to send, as in docs/methods.md: ``[preset][,option=value]...``; ``reduce`` may be anything but
+    config         how to compress, see docs/methods.md: ``[preset][,option=value]...``; ``reduce`` may be anything but
                    gossip. Where neither the preset nor an option names a feedback it is ``feedback=none``, or
                    ``feedback=merged`` if the optimizer is given and has no momentum (see below)
     optimizer      the optimizer, if it exists already; it is only read
@@ -112,8 +112,8 @@ class DDPState:
         self._engine: Optional[Engine] = None
         self._comm: Optional[Comm] = None
         self._loaded: Optional[dict] = None
-        self._finisher: Optional[Finisher] = None
-        self._turning = None
+        self._thread: Optional[ExchangeThread] = None
+        self._first_half = None
         self._error: Optional[BaseException] = None
         self._warned = False
         self._direct: Optional[bool] = None  # whether frames go from device to device; None: not known yet
@@ -161,7 +161,7 @@ class DDPState:
         self._wait_all()
         whole = checkpoint.merge(state)
         self.step, self._loaded = whole["step"], whole
-        self._engine, self._turning, self._error = None, None, None
+        self._engine, self._first_half, self._error = None, None, None
         self._plans.clear()
         self._dense_left = 0 if whole["ranks"] and self._known and self._model is not None else self.start_iter
 
@@ -181,12 +181,12 @@ class DDPState:
         ratio                     the second over the first
         feedback                  what happens to entries that are not sent: with "none" they are dropped
         density, energy           share of the entries that were sent, and of the energy (squares); of compressed steps
-        device                    where frames are made: "cpu", or a GPU
+        device                    where frames are encoded: "cpu", or a GPU
         seconds                   compress, wait (for messages) and decode, on a thread beside backward; python (of the
                                   hook, in backward)
         buckets                   the same for each bucket
 
-        On a GPU energy and blocks_held are None, since kernels do not count them, and seconds are those of the host,
+        On a GPU energy and blocks_skipped are None, since kernels do not count them, and seconds are those of the host,
         which does not wait for what it puts onto streams.
         """
         self._wait_all()
@@ -196,9 +196,9 @@ class DDPState:
         inner = self._engine.stats() if self._engine else {}
         return {"step": self.step, "bytes_sent": total["bytes_sent"], "bytes_dense": total["bytes_dense"],
                 "ratio": total["bytes_dense"] / total["bytes_sent"] if total["bytes_sent"] else 1.0,
-                "density": inner.get("density_mean", 1.0), "energy": inner.get("energy_kept_mean", 1.0),
-                "blocks_held": inner.get("blocks_held", 0),
-                "device": str(self._engine.place.device) if isinstance(self._engine, DeviceEngine) else "cpu",
+                "density": inner.get("density_mean", 1.0), "energy": inner.get("energy_sent_mean", 1.0),
+                "blocks_skipped": inner.get("blocks_skipped", 0),
+                "device": str(self._engine.streams.device) if isinstance(self._engine, DeviceEngine) else "cpu",
                 "feedback": self.config.option("feedback"),
                 "seconds": {key: total[key] for key in ("compress", "wait", "decode", "python")}, "buckets": rows}
 
@@ -237,7 +237,7 @@ class DDPState:
         self._exchange = Exchange(self._group)
         text = f"{self.config.text} {self.total_steps} {self.step} {self._dense_left} {self._model is None}"
         self._exchange.agree([_number(text)], "config, total_steps, start_iter, step, or whether a model was given")
-        self._finisher = Finisher()
+        self._thread = ExchangeThread()
 
     def _new_plan(self, index: int, params: List[torch.Tensor], buffer: torch.Tensor) -> _Plan:
         if buffer.layout != torch.strided:
@@ -245,7 +245,7 @@ class DDPState:
         return _Plan(params, buffer, self._times.setdefault(index, Times()))
 
     def _dense(self, plan: _Plan, buffer: torch.Tensor) -> torch.futures.Future:
-        """The mean as DDP itself makes it; types that gloo cannot add up go as float32."""
+        """The mean as DDP computes it; types that gloo cannot sum are sent as float32."""
         plan.times.bytes_sent += buffer.numel() * buffer.element_size()
         if self._exchange.device.type != "cpu":
             buffer.div_(self._exchange.size)
@@ -258,7 +258,7 @@ class DDPState:
             with Clock(plan.times, "wait"):
                 work.wait()
 
-        return self._finisher.submit(lambda: self._finish(end, (), buffer, values), buffer)
+        return self._thread.submit(lambda: self._finish(end, (), buffer, values), buffer)
 
     def _compressed(self, plan: _Plan, buffer: torch.Tensor, last: bool) -> torch.futures.Future:
         if plan.exchange is None:
@@ -270,29 +270,29 @@ class DDPState:
             floats = plan.floats(buffer)
         except Exception as error:  # sent to the other ranks, which would wait otherwise
             failed = error
-            return self._finisher.submit(lambda: exchange.fail(step, failed), buffer)
-        return self._finisher.submit(lambda: self._finish(exchange.run, (step, floats, times), buffer, floats), buffer)
+            return self._thread.submit(lambda: exchange.fail(step, failed), buffer)
+        return self._thread.submit(lambda: self._finish(exchange.run, (step, floats, times), buffer, floats), buffer)
 
     def _on_device(self, plan: _Plan, buffer: torch.Tensor, last: bool) -> torch.futures.Future:
-        """The same with frames made there. Where they go over the host, that is done when the next bucket comes."""
-        place, times, exchange = self._engine.place, plan.times, plan.exchange
-        with place.compress_stream():
-            floats = plan.floats(buffer, place.device)
+        """The same with frames encoded on the GPU. Where the host sends them, that is done at the next bucket."""
+        streams, times, exchange = self._engine.streams, plan.times, plan.exchange
+        with streams.compress_stream():
+            floats = plan.floats(buffer, streams.device)
             exchange.begin(self.step, floats, times, self._error)
         self._error = exchange.error
-        self._turn()
+        self._start_second()
         exchange.send()
-        future, release = self._finisher.hold(lambda: self._finish_there(exchange, buffer, floats, times), buffer,
-                                              place.sum_stream, self._direct)
-        self._turning = (exchange, times, release)
+        future, release = self._thread.prepare(lambda: self._finish_on_device(exchange, buffer, floats, times), buffer,
+                                              streams.sum_stream, self._direct)
+        self._first_half = (exchange, times, release)
         if last or (self._direct and self._reduce == "gather"):
-            self._turn()
+            self._start_second()
         if last:
             self._engine.count(self.step)
         return future
 
     @staticmethod
-    def _finish_there(exchange, buffer: torch.Tensor, floats: torch.Tensor, times: Times) -> None:
+    def _finish_on_device(exchange, buffer: torch.Tensor, floats: torch.Tensor, times: Times) -> None:
         exchange.end(floats, times)
         if floats is not buffer:
             buffer.copy_(floats, non_blocking=True)
@@ -310,17 +310,17 @@ class DDPState:
             try:
                 for plan in self._plans.values():
                     if plan.exchange is not None:
-                        plan.exchange.explain()
+                        plan.exchange.raise_rank_error()
             except RemoteError as failed:  # the rank that failed raises until a state is loaded, and so does this one
                 self._error = failed
                 raise
             raise type(error)(f"step {self.step - 1}: {error}") from None
 
-    def _turn(self) -> None:
+    def _start_second(self) -> None:
         """Begin the second half of the bucket before this one (reduce=split)."""
-        if self._turning is not None:
-            (exchange, times, release), self._turning = self._turning, None
-            exchange.turn(times)
+        if self._first_half is not None:
+            (exchange, times, release), self._first_half = self._first_half, None
+            exchange.start_second(times)
             if self._direct and self._error is None:
                 self._error = exchange.error
             release()
@@ -365,8 +365,8 @@ class DDPState:
         if self._engine is None:
             self._engine = self._first_engine(tensors, device)
         elif any(t.elements and t.name not in self._engine.tensor_ranges for t in tensors):
-            self._turn()
-            self._finisher.wait_all()
+            self._start_second()
+            self._thread.wait_all()
             new = [t for t in tensors if t.elements and t.name not in self._engine.tensor_ranges]
             self._agree_on(self._engine.tensors + new)
             self._engine = self._engine.extended(new)
@@ -417,7 +417,7 @@ class DDPState:
                 raise ConfigError("frames of this config differ in length")
             if self._exchange.size > _cuda.MOST_FRAMES:
                 raise ConfigError(f"there are more than {_cuda.MOST_FRAMES} ranks")
-            return DeviceEngine(Place(device), self.config, tensors, self.total_steps, self.threads,
+            return DeviceEngine(DeviceStreams(device), self.config, tensors, self.total_steps, self.threads,
                                 self._exchange.rank)
         except (ConfigError, ImportError) as error:
             if not self._warned:
@@ -426,8 +426,8 @@ class DDPState:
             return None
 
     def _wait_all(self) -> None:
-        if self._finisher is not None:
-            self._finisher.wait_all()
+        if self._thread is not None:
+            self._thread.wait_all()
 
 
 def hook(state: DDPState, bucket: torch.distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:

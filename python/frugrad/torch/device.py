@@ -1,8 +1,8 @@
-"""Frames on a GPU: where a bucket lies, the compressor there, and the way that bytes take from one GPU to all.
+"""Frames on a GPU: its streams, the compressor there, and collectives from GPU to GPU.
 
 All work is put onto two streams of the hook, so that backward does not wait. One compresses, the other adds up
 received frames; a compressor's calls must not overlap on the device, so each of the library's objects belongs to one of
-them. With the emulated library (frugrad._cuda) the device is the host, and streams and events are nothing.
+them. With the emulated library (frugrad._cuda) the device is the host, and there are no streams and events.
 """
 
 import contextlib
@@ -19,36 +19,36 @@ from .exchange import Exchange
 from .pipeline import raise_failure
 
 
-class Place:
-    """The device of some buckets."""
+class DeviceStreams:
+    """The device of buckets, and its two streams."""
 
     def __init__(self, device: torch.device):
         self.device, self.cuda = device, device.type == "cuda"
         if self.cuda:
-            self._press, self._sum = torch.cuda.Stream(device), torch.cuda.Stream(device)
+            self._compress, self._sum = torch.cuda.Stream(device), torch.cuda.Stream(device)
 
     def current_device(self):
         """A context in which the device is the current one."""
         return torch.cuda.device(self.device) if self.cuda else contextlib.nullcontext()
 
     def compress_stream(self, behind: bool = True):
-        """The stream that compresses; ``behind`` all that the caller's stream has been given so far."""
+        """The stream that compresses; with ``behind``, after all work that is on the caller's stream now."""
         if not self.cuda:
             return contextlib.nullcontext()
         if behind:
-            self._press.wait_stream(torch.cuda.current_stream(self.device))
-        return torch.cuda.stream(self._press)
+            self._compress.wait_stream(torch.cuda.current_stream(self.device))
+        return torch.cuda.stream(self._compress)
 
     def sum_stream(self):
-        """The stream that adds up."""
+        """The stream that decodes and sums."""
         return torch.cuda.stream(self._sum) if self.cuda else contextlib.nullcontext()
 
     def stream(self) -> int:
-        """The current stream, as the library takes it."""
+        """The handle of the current stream, for the library."""
         return torch.cuda.current_stream(self.device).cuda_stream if self.cuda else 0
 
     def record_event(self) -> Optional["torch.cuda.Event"]:
-        """A point on the current stream."""
+        """An event on the current stream."""
         if not self.cuda:
             return None
         event = torch.cuda.Event()
@@ -56,7 +56,7 @@ class Place:
         return event
 
     def wait_event(self, event: Optional["torch.cuda.Event"]) -> None:
-        """Let the current stream wait for such a point."""
+        """Have the current stream wait for an event."""
         if event is not None:
             torch.cuda.current_stream(self.device).wait_event(event)
 
@@ -72,74 +72,74 @@ class Place:
         return torch.empty(n, dtype=torch.uint8, pin_memory=self.cuda)
 
 
-class Leg:
+class Collective:
     """One collective of a bucket, from device memory to device memory.
 
     ``direct``: the group sends from there (NCCL), and only streams wait. Otherwise bytes are copied to the host, which
     waits for those that it sends.
     """
 
-    def __init__(self, exchange: Exchange, place: Place, direct: bool):
-        self.exchange, self.place, self.direct = exchange, place, direct
-        self.sent = self.got = self._from = self._to = place.empty(0)
+    def __init__(self, exchange: Exchange, streams: DeviceStreams, direct: bool):
+        self.exchange, self.streams, self.direct = exchange, streams, direct
+        self.sent = self.received = self._from = self._to = streams.empty(0)
         self._event = self._handle = None
         self.expected = 0
 
-    def fit(self, sent: torch.Tensor, expected: int) -> None:
-        """What is sent, and how much will come."""
+    def prepare(self, sent: torch.Tensor, expected: int) -> None:
+        """Set the bytes to send and the number of bytes to receive."""
         self.sent = sent
-        if self.got.numel() < expected:
-            self.got = self.place.empty(expected)
+        if self.received.numel() < expected:
+            self.received = self.streams.empty(expected)
         if not self.direct and self._to.numel() < expected:
-            self._to = self.place.empty_host(expected)
+            self._to = self.streams.empty_host(expected)
         if not self.direct and self._from.numel() < sent.numel():
-            self._from = self.place.empty_host(sent.numel())
+            self._from = self.streams.empty_host(sent.numel())
         self.expected = expected
 
     def pack(self) -> None:
-        """Behind what the current stream writes there."""
+        """Copy the bytes to the host, after the work on the current stream."""
         if not self.direct:
             self._from[:self.sent.numel()].copy_(self.sent, non_blocking=True)
-            self._event = self.place.record_event()
+            self._event = self.streams.record_event()
 
     def start(self, sizes: Optional[Sequence[int]] = None, out_sizes: Sequence[int] = ()) -> None:
-        """Begin: all to all with sizes, a gather without."""
+        """Start an all-to-all; without sizes, an all-gather."""
         if not self.direct and self._event is not None:
             self._event.synchronize()
         mine = self.sent if self.direct else self._from[:self.sent.numel()]
-        out = (self.got if self.direct else self._to)[:self.expected]
+        out = (self.received if self.direct else self._to)[:self.expected]
         if sizes is None:
             self._handle = self.exchange.gather(mine, out)
         else:
             self._handle = self.exchange.scatter(mine, sizes, out, out_sizes)
         if self.direct:
-            self._event = self.place.record_event()
+            self._event = self.streams.record_event()
 
-    def arrive(self) -> None:
-        """From here on the current stream has what came."""
-        self.place.wait_event(self._event)
+    def finish(self) -> None:
+        """Have the current stream wait for the received bytes."""
+        self.streams.wait_event(self._event)
         self._handle.wait()
         if not self.direct:
-            self.got[:self.expected].copy_(self._to[:self.expected], non_blocking=True)
+            self.received[:self.expected].copy_(self._to[:self.expected], non_blocking=True)
 
-    def raise_remote_failure(self, frames: int, look: bool = False) -> None:
-        """Raise the error of a rank that failed; with NCCL only with ``look``, since that waits for the device."""
-        if not self.expected or (self.direct and not look):
+    def raise_remote_failure(self, frames: int, wait: bool = False) -> None:
+        """Raise the error of a rank that failed; with NCCL only with ``wait``, since that waits for the device."""
+        if not self.expected or (self.direct and not wait):
             return
-        rows = (self.got if self.direct else self._to)[:self.expected].view(frames, -1)
+        rows = (self.received if self.direct else self._to)[:self.expected].view(frames, -1)
         raise_failure(row[:512].cpu() for row in rows)
 
 
 class DeviceEngine(Engine):
     """An engine whose compressor is on a GPU; residuals are copied to the host to be saved or read."""
 
-    def __init__(self, place: Place, *arguments):
-        self.place = place
+    def __init__(self, streams: DeviceStreams, *arguments):
+        self.streams = streams
         super().__init__(*arguments)
 
     def _make(self) -> None:
         plain = Config(self.config.text + NO_FEEDBACK)
-        with self.place.current_device():
+        with self.streams.current_device():
             self.compressor = CudaCompressor(self.config, self.layout, self.total_steps, self.rank)
             self.decoder = CudaCompressor(plain, self.layout, self.total_steps, self.rank)
         self.planner = Compressor(plain, self.layout, self.total_steps, 1, self.rank)
@@ -151,7 +151,7 @@ class DeviceEngine(Engine):
         self._pending_error: Optional[ValueError] = None  # of the engine that this one has replaced
 
     def _like(self, tensors) -> "DeviceEngine":
-        return DeviceEngine(self.place, self.config, tensors, self.total_steps, self.threads, self.rank)
+        return DeviceEngine(self.streams, self.config, tensors, self.total_steps, self.threads, self.rank)
 
     def extended(self, tensors) -> "DeviceEngine":
         grown = super().extended(tensors)
@@ -163,7 +163,7 @@ class DeviceEngine(Engine):
 
     def host_compressor(self) -> Compressor:
         twin = self._twin()
-        with self.place.current_device():
+        with self.streams.current_device():
             self.compressor.to_host(twin)
         return twin
 
@@ -171,25 +171,25 @@ class DeviceEngine(Engine):
     def edit_residuals(self) -> Iterator[Compressor]:
         twin = self.host_compressor()
         yield twin
-        with self.place.current_device():
+        with self.streams.current_device():
             self.compressor.from_host(twin)
 
     def probe(self) -> CudaCompressor:
         return self.decoder
 
     def lengths(self, compressor: CudaCompressor, step: int, ranges: Sequence[Range]) -> List[int]:
-        """How long frames are; asked of the decoder or a selector."""
-        with self.lock, self.place.current_device():
+        """The lengths of frames, by the decoder or a selector."""
+        with self.lock, self.streams.current_device():
             return [compressor.length(step, r.begin, r.count) for r in ranges]
 
-    def selector(self, step: int, again: Optional[Config], size: int, own: bool = False) -> CudaCompressor:
-        """What an owner of reduce=split selects by: ``again``, or with None what holds all that so many ranks send.
+    def selector(self, step: int, sum_config: Optional[Config], size: int, own: bool = False) -> CudaCompressor:
+        """The compressor for sums of a shard (reduce=split): by ``sum_config``; None: with room for all sent entries.
 
-        ``own``: one that reads no other rank's frames, since it would add up nothing after a bad one.
+        ``own``: one that decodes no frame of another rank: after an invalid frame it would add nothing.
         """
-        text = again.text if again is not None else self._union(step, size)
+        text = sum_config.text if sum_config is not None else self._union(step, size)
         if (text, own) not in self._selectors:
-            with self.place.current_device():
+            with self.streams.current_device():
                 self._selectors[text, own] = CudaCompressor(Config(text), self.layout, self.total_steps, self.rank)
         return self._selectors[text, own]
 
@@ -206,25 +206,25 @@ class DeviceEngine(Engine):
     def check_frames(self) -> None:
         """Wait, and raise if a frame since the last check was invalid."""
         found, self._pending_error = self._pending_error, None
-        with self.lock, self.place.sum_stream():
+        with self.lock, self.streams.sum_stream():
             for compressor in (self.decoder, *self._selectors.values()):  # all of them, so that none raises later
                 try:
-                    compressor.verdict(self.place.stream())
+                    compressor.check(self.streams.stream())
                 except ValueError as error:
                     found = found or error
         if found is not None:
             raise found
 
     def count(self, step: int) -> None:
-        """A step was compressed."""
+        """Count a step that was compressed."""
         if self._last is None or not self.steady:
             plans = self._plan(step)
-            sent = sum(t.elements if p["dense"] else p["kept"] for t, p in zip(self.tensors, plans))
+            sent = sum(t.elements if p["dense"] else p["selected"] for t, p in zip(self.tensors, plans))
             self._last = sent / max(sum(t.elements for t in self.tensors), 1)
         self._steps += 1
         self._sum += self._last
 
     def stats(self) -> dict:
         """The share that was sent; kernels do not count energy or skipped blocks."""
-        return {"density_mean": self._sum / self._steps if self._steps else 1.0, "energy_kept_mean": None,
-                "blocks_held": None}
+        return {"density_mean": self._sum / self._steps if self._steps else 1.0, "energy_sent_mean": None,
+                "blocks_skipped": None}

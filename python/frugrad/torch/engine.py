@@ -94,7 +94,7 @@ class Engine:
         r = self.tensor_ranges[name]
         values = torch.zeros(r.count)
         if r.count:
-            compressor.residual(r.begin, r.count, values.data_ptr())
+            compressor.get_residual(r.begin, r.count, values.data_ptr())
         return values
 
     def add_residuals(self, other: "Engine", share: float) -> List[str]:
@@ -157,6 +157,6 @@ class ReducerBucket:
 
 def _add(compressor: Compressor, begin: int, values: torch.Tensor) -> None:
     held = torch.zeros_like(values)
-    compressor.residual(begin, values.numel(), held.data_ptr())
+    compressor.get_residual(begin, values.numel(), held.data_ptr())
     held += values
-    compressor.put_residual(begin, values.numel(), held.data_ptr())
+    compressor.set_residual(begin, values.numel(), held.data_ptr())

@@ -41,8 +41,8 @@ def raise_failure(frames: Iterable[torch.Tensor]) -> None:
             raise RemoteError(f"rank {rank} failed: {text}") from None
 
 
-class Finisher:
-    """One thread, first in, first out."""
+class ExchangeThread:
+    """A thread that runs the exchanges of buckets in order."""
 
     def __init__(self):
         self._jobs: "queue.SimpleQueue" = queue.SimpleQueue()
@@ -53,16 +53,16 @@ class Finisher:
 
     def submit(self, job: Callable[[], None], result: torch.Tensor) -> torch.futures.Future:
         """Run a job later; the future gets ``result``, or the job's exception."""
-        future, release = self.hold(job, result)
+        future, release = self.prepare(job, result)
         release()
         return future
 
-    def hold(self, job: Callable[[], None], result: torch.Tensor, around: Callable[[], Any] = contextlib.nullcontext,
+    def prepare(self, job: Callable[[], None], result: torch.Tensor, around: Callable[[], Any] = contextlib.nullcontext,
              here: bool = False) -> Tuple[torch.futures.Future, Callable[[], None]]:
-        """The same for a job that is not ready yet: it waits in line from the call of the second result on.
+        """The same for a job that is not ready yet: the second result is a function that queues it.
 
-        around   a context for the job. If it sets a stream, whoever waits for the future lets his own wait for that one
-        here     that call does the job itself, because it only puts work onto streams
+        around   a context for the job. If it sets a stream, the stream that waits for the future waits for that one
+        here     that function runs the job itself, because the job only puts work onto streams
         """
         devices = [result.device] if result.is_cuda else []
         done, outcome = torch.futures.Future(devices=devices), []
@@ -78,9 +78,9 @@ class Finisher:
 
     def wait_all(self) -> None:
         """Wait until all jobs are done."""
-        met = threading.Event()
-        self._jobs.put((met.set, None, [], None, contextlib.nullcontext))
-        met.wait()
+        reached = threading.Event()
+        self._jobs.put((reached.set, None, [], None, contextlib.nullcontext))
+        reached.wait()
 
 
 def _run(jobs: "queue.SimpleQueue") -> None:
@@ -111,7 +111,7 @@ def _stop(jobs: "queue.SimpleQueue", thread: threading.Thread) -> None:
 
 
 class Times:
-    """Where a bucket's time went, in seconds, and its bytes."""
+    """Seconds of a bucket by stage, and its bytes."""
 
     __slots__ = ("calls", "bytes_sent", "bytes_dense", "compress", "wait", "decode", "python")
 

@@ -66,7 +66,7 @@ class _Due(NamedTuple):
     part: _Part
     i: int
     rate: float
-    wants: int = 0
+    measured: int = 0
 
 
 class SGC(torch.optim.Optimizer):
@@ -186,14 +186,14 @@ class SGC(torch.optim.Optimizer):
             for part in parts:
                 part.adopt(group, self._threads)
                 for i in range(len(part.params)):
-                    wants = part.optimizer.wants(part.steps[i], part.begins[i], part.counts[i])
-                    due.append(_Due(part, i, float(group["lr"]), wants))
+                    measured = part.optimizer.measure_count(part.steps[i], part.begins[i], part.counts[i])
+                    due.append(_Due(part, i, float(group["lr"]), measured))
         return due
 
     def _step_together(self) -> None:
         """One sum over all: measurements, a number for each parameter (who has a gradient), and one for overflow."""
         due = self._due()
-        flat = torch.zeros(sum(d.wants for d in due) + len(due) + 1)
+        flat = torch.zeros(sum(d.measured for d in due) + len(due) + 1)
         scale, infinite = getattr(self, "grad_scale", None), getattr(self, "found_inf", None)
         tail = flat.numel() - len(due) - 1
         flat[-1] = 0.0 if infinite is None else float(infinite)
@@ -206,7 +206,7 @@ class SGC(torch.optim.Optimizer):
                 d.part.optimizer.measure(d.part.steps[d.i], d.part.begins[d.i], d.part.counts[d.i], grad.data_ptr(),
                                          flat.data_ptr() + 4 * at)
                 flat[tail + number] = 1.0
-            at += d.wants
+            at += d.measured
         begin = time.perf_counter()
         flat = self._exchange.mean(flat)
         self._seconds += time.perf_counter() - begin
@@ -225,7 +225,7 @@ class SGC(torch.optim.Optimizer):
                                                flat.data_ptr() + 4 * at, d.rate, weights.data_ptr())
                 d.part.steps[d.i] += 1
                 put_back(p, weights)
-            at += d.wants
+            at += d.measured
 
     # ---- what it holds
 

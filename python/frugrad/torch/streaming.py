@@ -79,7 +79,7 @@ class _Streamed:
         first, part = self.tiles[0][0], self.part
         for (begin, count), own in zip(self.tiles, frames):
             mean[:count].zero_()
-            part.compressor.decompress_add([f.data_ptr() for f in own], [f.numel() for f in own], 1 / len(own), begin,
+            part.compressor.decode_add([f.data_ptr() for f in own], [f.numel() for f in own], 1 / len(own), begin,
                                            count, mean.data_ptr())
             part.optimizer.step(part.step, begin, count, mean.data_ptr(), rate,
                                 weights.data_ptr() + 4 * (begin - first))
@@ -269,7 +269,7 @@ class StreamingOptimizer(torch.optim.Optimizer):
     def stats(self) -> Dict[str, float]:
         """Totals of this process since it began: what was sent, and what whole gradients would have been."""
         each = [part.compressor.stats() for part in self._parts]
-        names = ("bytes_sent", "bytes_dense", "entries_sent", "entries_seen", "blocks_held", "seconds_compress",
+        names = ("bytes_sent", "bytes_dense", "entries_sent", "entries_seen", "blocks_skipped", "seconds_compress",
                  "seconds_decode")
         return {name: sum(stats[name] for stats in each) for name in names}
 

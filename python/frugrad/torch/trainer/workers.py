@@ -104,7 +104,7 @@ class DeviceFrames(Frames):
 
     def mean(self, step: int) -> None:
         self.flat.grad.zero_()
-        self.each[0].decompress_add(step, [f.data_ptr() for f in self.frames], 1 / self.workers, 0, self.flat.n,
+        self.each[0].decode_add(step, [f.data_ptr() for f in self.frames], 1 / self.workers, 0, self.flat.n,
                                     self.flat.grad.data_ptr(), self._stream())
         if self.lengths[0] not in self._densities:  # lengths follow from densities here
             self._densities[self.lengths[0]] = sum(x * n for x, n in zip(shares(self.planner, step, len(
@@ -113,7 +113,7 @@ class DeviceFrames(Frames):
 
     def check(self) -> None:
         for compressor in self.each:
-            compressor.verdict(self._stream())
+            compressor.check(self._stream())
 
 
 class HostFrames(Frames):
@@ -137,7 +137,7 @@ class HostFrames(Frames):
 
     def mean(self, step: int) -> None:
         self.values.zero_()
-        self.each[0].decompress_add([f.data_ptr() for f in self.frames], self.lengths, 1 / self.workers, 0,
+        self.each[0].decode_add([f.data_ptr() for f in self.frames], self.lengths, 1 / self.workers, 0,
                                     self.flat.n, self.values.data_ptr())
         if self.values is not self.flat.grad:
             self.flat.grad.copy_(self.values)
@@ -147,7 +147,7 @@ class HostFrames(Frames):
 def shares(planner: Compressor, step: int, tensors: int) -> List[float]:
     """What a step is to send of each tensor; where the data decides, the density that it aims at."""
     plans = [planner.plan(step, i) for i in range(tensors)]
-    return [1.0 if p["dense"] else p["kept"] / p["units"] if p["segments"] and p["kept"] else p["density"]
+    return [1.0 if p["dense"] else p["selected"] / p["units"] if p["segments"] and p["selected"] else p["density"]
             for p in plans]
 
 

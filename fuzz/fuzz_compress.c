@@ -106,7 +106,7 @@ static const char *const methods[] = {
     "density=1,layers=even,norm=off,value=onebit",
 };
 
-/** All that an input says. */
+/** What an input describes. */
 typedef struct scene {
     char config[1024];
     const char *chosen[COUNT(options)];
@@ -239,7 +239,7 @@ static void get_tensor(const scene *s, size_t i, frug_tensor *t) {
 static int fill(input *b, scene *s, float *grad) {
     int tame = 1;
     for (uint64_t i = 0; i < s->elements; i++)
-        grad[i] = NAN; /* gaps: nobody reads them */
+        grad[i] = NAN; /* gaps, which are not read */
     for (size_t i = 0; i < frug_layout_count(s->layout); i++) {
         frug_tensor t;
         get_tensor(s, i, &t);
@@ -447,8 +447,8 @@ static size_t ranges_of(input *b, const scene *s, const frug_compressor *c, rang
     return 1;
 }
 
-/* What a program may signal_values, the same before every step; refused where it says nothing to the config. */
-static void tell(const scene *s, frug_compressor *c) {
+/* Set signals, the same before every step; refused where the config does not use them. */
+static void set_signals(const scene *s, frug_compressor *c) {
     for (size_t t = 0; s->signal < 3 && t < frug_layout_count(s->layout); t++)
         for (size_t n = 1; n <= COUNT(s->signal_values); n++)
             (void)frug_compressor_set_signal(c, (frug_signal)s->signal, t, s->signal_values, n);
@@ -461,10 +461,10 @@ static void train(input *b, scene *s, frug_compressor *c[2], float *const grad[2
         int tame = fill(b, s, grad[0]);
         tame &= fill(b, s, grad[1]);
         frug_compressor *twin = i + 1 == s->restart ? restart(s, c[0], 0) : NULL;
-        tell(s, c[0]);
-        tell(s, c[1]);
+        set_signals(s, c[0]);
+        set_signals(s, c[1]);
         if (twin)
-            tell(s, twin);
+            set_signals(s, twin);
         for (size_t r = 0; r < n; r++) {
             ranges[r].tame = tame;
             take_range(s, c, twin, s->first_step + i * s->stride, &ranges[r], grad);

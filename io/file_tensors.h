@@ -30,7 +30,7 @@ typedef struct fgio_tensor {
     uint64_t shape[FRUG_MAX_DIMS]; /* row-major, unless fortran */
     uint64_t count;                /* product of the shape */
     const unsigned char *data;     /* count elements inside the file's bytes; NULL if only the header was read */
-    uint64_t place;                /* safetensors: offset of the data in the file, in bytes */
+    uint64_t offset;               /* safetensors: offset of the data in the file, in bytes */
 } fgio_tensor;
 
 /** Bytes of one element. */

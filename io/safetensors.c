@@ -147,7 +147,7 @@ static int check_offsets(located_item *located, size_t count, uint64_t first, ui
                              located[i].begin < at ? "overlaps another's" : "leaves a hole before it");
         if (located[i].end > len)
             return fgio_fail(why, "the data of tensor '%.80s' ends outside the file", located[i].item.name);
-        located[i].item.place = first + at;
+        located[i].item.offset = first + at;
         at = located[i].end;
     }
     if (at != len)
@@ -247,7 +247,7 @@ int fgio_safetensors_parse(const unsigned char *bytes, size_t len, fgio_safetens
     if (fgio_safetensors_parse_head(bytes, len, len, file, why) != 0)
         return -1;
     for (size_t i = 0; i < file->count; i++)
-        file->item[i].data = bytes + file->item[i].place;
+        file->item[i].data = bytes + file->item[i].offset;
     return 0;
 }
 

@@ -100,7 +100,7 @@ int fgio_tensor_file_read_f32(const fgio_tensor_file *file, const fgio_tensor *i
     for (uint64_t at = 0; at < item->count;) {
         uint64_t some = item->count - at < CHUNK / size ? item->count - at : CHUNK / size;
         fgio_tensor chunk = {.dtype = item->dtype, .ndim = 1, .shape = {some}, .count = some, .data = bytes};
-        int code = fgio_tensor_file_read(file, item->place + at * size, bytes, (size_t)some * size);
+        int code = fgio_tensor_file_read(file, item->offset + at * size, bytes, (size_t)some * size);
         if (code != FGIO_EXIT_OK)
             return code;
         fgio_tensor_to_f32(&chunk, dst + at);

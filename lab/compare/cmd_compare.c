@@ -38,7 +38,7 @@ static const fgp_opt options[] = {
     {"rates", 0, "COUNT", NULL, "learning rates of each search [3; smoke 1: the task's own, without a search]"},
     {"workers", 'w', "COUNT", NULL, "workers of a run, as threads [4; suite sgc 1]"},
     {"jobs", 0, "COUNT", NULL, "runs at a time [the cores; full and paper 1]"},
-    {"seconds", 0, "NUMBER", NULL, "start no run after so many seconds [no limit]"},
+    {"seconds", 0, "NUMBER", NULL, "start no run after this many seconds [no limit]"},
     {"plan", 0, NULL, NULL, "only print the commands that would be run"},
     {NULL, 0, NULL, NULL, NULL},
 };

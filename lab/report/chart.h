@@ -1,7 +1,7 @@
 /*
  * chart.h - elements of charts: axes, a frame, marks, labels that do not overlap.
  *
- * A chart is SVG whose colors are classes only (series, ramp), so that the page around it or a stand-alone file selects
+ * A chart is SVG whose colors are classes only (series, ramp), so that the page around it or a standalone file selects
  * light or dark colors.
  */
 #ifndef FGL_CHART_H
@@ -120,7 +120,7 @@ double fgl_legend(fgl_text *to, const fgl_tag *tag, size_t count, fgl_legend_opt
 /* ---- series ----------------------------------------------------------------------------------------- */
 
 /** Begin and end the element of a series, which sets the color of lines (class l) and marks (class p) in it. */
-void fgl_series_begin(fgl_text *to, const fgl_series *series, bool alone);
+void fgl_series_begin(fgl_text *to, const fgl_series *series, bool standalone);
 void fgl_series_end(fgl_text *to);
 
 /** Draw the mark of a series. `tip` is its tooltip, escaped here; NULL: none. */
@@ -130,7 +130,7 @@ void fgl_chart_mark(fgl_text *to, fgl_group group, double x, double y, const cha
 const char *fgl_series_dashes(const fgl_series *s);
 
 /** Begin and end a chart. Alone: a whole file with its title and fixed light colors; otherwise an element of a page. */
-void fgl_chart_begin(fgl_text *to, const char *title, double height, bool alone);
+void fgl_chart_begin(fgl_text *to, const char *title, double height, bool standalone);
 void fgl_chart_end(fgl_text *to);
 
 /** The style sheet of a page: colors as CSS variables, for light and dark, the rules of the classes, and rules to

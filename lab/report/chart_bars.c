@@ -108,7 +108,7 @@ static void draw_time_row(fgl_text *to, const fgl_cell *cell, double x, double y
             fgl_number_text(total, total < 1 ? 2 : 3, text, sizeof text));
 }
 
-bool fgl_draw_times(fgl_text *to, const char *title, const fgl_panel *panel, bool alone) {
+bool fgl_draw_times(fgl_text *to, const char *title, const fgl_panel *panel, bool standalone) {
     static const int color[FGL_TIMES] = {8, 1, 6, 2, 3, 5, 4, 7, 0};
     double most = 0, rows = 0;
     for (size_t i = 0; i < panel->count; i++) {
@@ -120,7 +120,7 @@ bool fgl_draw_times(fgl_text *to, const char *title, const fgl_panel *panel, boo
     if (!(most > 0))
         return false;
     double x = names_width(panel), scale = (FGL_CHART_WIDTH - x - ENDS) / most;
-    fgl_chart_begin(to, title, draw_legend(NULL, fgl_time_names, color, FGL_TIMES) + ROW * rows, alone);
+    fgl_chart_begin(to, title, draw_legend(NULL, fgl_time_names, color, FGL_TIMES) + ROW * rows, standalone);
     double y = draw_legend(to, fgl_time_names, color, FGL_TIMES);
     for (size_t i = 0; i < panel->count; i++)
         if (sum_of(panel->cell[i].time_ms, 0, FGL_TIMES) > 0) {
@@ -135,7 +135,7 @@ static double whole_of(const fgl_cell *cell) {
     return or_zero(cell->weight_bytes) + or_zero(cell->gradient_bytes) + or_zero(cell->library_bytes);
 }
 
-bool fgl_draw_memory(fgl_text *to, const char *title, const fgl_panel *panel, bool alone) {
+bool fgl_draw_memory(fgl_text *to, const char *title, const fgl_panel *panel, bool standalone) {
     static const char *const names[] = {"weights", "gradients", "library (optimizer, residual, buffers)"};
     static const int color[] = {8, 1, 2};
     double most = 0, rows = 0;
@@ -149,7 +149,7 @@ bool fgl_draw_memory(fgl_text *to, const char *title, const fgl_panel *panel, bo
     if (!(most > 0))
         return false;
     double x = names_width(panel), scale = (FGL_CHART_WIDTH - x - ENDS) / (100 * fmax(most, 1));
-    fgl_chart_begin(to, title, draw_legend(NULL, names, color, 3) + ROW_MEMORY * rows, alone);
+    fgl_chart_begin(to, title, draw_legend(NULL, names, color, 3) + ROW_MEMORY * rows, standalone);
     double y = draw_legend(to, names, color, 3);
     fgl_put(to, "<path class=\"ln\" stroke-dasharray=\"3 3\" d=\"M%.1f %.1fV%.1f\"/>\n", x + 100 * scale, y - 3,
             y + ROW_MEMORY * rows - 4);

@@ -133,7 +133,7 @@ static void draw_row_names(fgl_text *to, const heat *h, double high) {
     }
 }
 
-bool fgl_draw_layers(fgl_text *to, const char *title, const fgl_layers *layers, bool alone) {
+bool fgl_draw_layers(fgl_text *to, const char *title, const fgl_layers *layers, bool standalone) {
     heat h = {.layers = layers};
     h.rows = layers->names < MAX_ROWS ? layers->names : MAX_ROWS;
     h.columns = layers->moments < MAX_COLUMNS ? layers->moments : MAX_COLUMNS;
@@ -147,7 +147,7 @@ bool fgl_draw_layers(fgl_text *to, const char *title, const fgl_layers *layers, 
     for (size_t r = 0; r < h.rows; r++)
         h.left = fmax(h.left, fmin(name_width(row_name(&h, r)), MAX_NAMES) + 8);
     double high = fmin(20, fmax(6, 300.0 / (double)h.rows)), bottom = TOP + high * (double)h.rows;
-    fgl_chart_begin(to, title, bottom + 40, alone);
+    fgl_chart_begin(to, title, bottom + 40, standalone);
     draw_ramp(to, &h);
     fgl_put_raw(to, "<g class=\"ax\">");
     draw_row_names(to, &h, high);

@@ -97,16 +97,16 @@ static void draw_marks(const fgl_plot *plot, const fgl_line *line) {
     }
 }
 
-static void draw_line(const fgl_plot *plot, const fgl_line *line, const fgl_tag *tag, bool alone) {
+static void draw_line(const fgl_plot *plot, const fgl_line *line, const fgl_tag *tag, bool standalone) {
     const char *dashes = fgl_series_dashes(line->series);
-    fgl_series_begin(plot->to, line->series, alone);
+    fgl_series_begin(plot->to, line->series, standalone);
     fgl_put_raw(plot->to, "<path class=\"l\"");
     if (dashes[0] != '\0')
         fgl_put(plot->to, " stroke-dasharray=\"%s\"", dashes);
     fgl_put_raw(plot->to, " d=\"");
     put_path(plot, line);
     fgl_put_raw(plot->to, "\"/>");
-    if (!alone) { /* a wider transparent line for the pointer */
+    if (!standalone) { /* a wider transparent line for the pointer */
         fgl_put_raw(plot->to, "<path class=\"h\" d=\"");
         put_path(plot, line);
         fgl_put_raw(plot->to, "\"/>");
@@ -167,25 +167,25 @@ static void find_ranges(fgl_axis *x, fgl_axis *y, const fgl_line *line, size_t c
 }
 
 static void draw_all(const fgl_plot *plot, const char *title, const fgl_line *line, const fgl_tag *tag, size_t count,
-                     bool named, bool alone) {
+                     bool named, bool standalone) {
     double below = plot->bottom + 44;
-    bool legend = alone && !named;
+    bool legend = standalone && !named;
     fgl_legend_options of = {false, line[0].tuned};
     for (size_t k = 0; k < count; k++)
         of.marks |= line[k].marks;
-    fgl_chart_begin(plot->to, title, legend ? fgl_legend(NULL, tag, count, of, below) + 8 : below, alone);
+    fgl_chart_begin(plot->to, title, legend ? fgl_legend(NULL, tag, count, of, below) + 8 : below, standalone);
     fgl_plot_frame(plot);
     for (int lit = 0; lit < 2; lit++)
         for (size_t k = count; k-- > 0;) /* highlighted ones on top, dense topmost */
             if (line[k].series->lit == (lit == 1))
-                draw_line(plot, &line[k], &tag[k], alone);
+                draw_line(plot, &line[k], &tag[k], standalone);
     if (legend)
         fgl_legend(plot->to, tag, count, of, below);
     fgl_chart_end(plot->to);
 }
 
 bool fgl_draw_lines(fgl_text *to, const char *title, fgl_axis x, fgl_axis y, const fgl_line *line, size_t count,
-                    bool alone) {
+                    bool standalone) {
     double widest = 0;
     if (count == 0)
         return false;
@@ -200,7 +200,7 @@ bool fgl_draw_lines(fgl_text *to, const char *title, fgl_axis x, fgl_axis y, con
         occupy_line(&plot, &line[k], &room);
     tag_line_ends(&plot, line, count, tag);
     bool named = fgl_tags_place(&room, tag, count);
-    draw_all(&plot, title, line, tag, count, named, alone);
+    draw_all(&plot, title, line, tag, count, named, standalone);
     fgl_label_space_free(&room);
     free(tag);
     return true;

@@ -22,10 +22,10 @@ static double bar_top(const fgl_plot *plot, const fgl_cell *cell) {
     return plot->y.unit == FGL_UNIT_SHARE ? fmin(top, fmax(1, cell->mean)) : top;
 }
 
-static void draw_point(const fgl_plot *plot, const char *metric, const fgl_tag *tag, bool alone) {
+static void draw_point(const fgl_plot *plot, const char *metric, const fgl_tag *tag, bool standalone) {
     const fgl_cell *cell = tag->series->first;
     char tip[400], mean[48], sd[48], bytes[48];
-    fgl_series_begin(plot->to, tag->series, alone);
+    fgl_series_begin(plot->to, tag->series, standalone);
     if (has_bar(plot, cell))
         fgl_put(plot->to, "<path class=\"l\" d=\"M%.1f %.1fV%.1fm-3 0h6M%.1f %.1fh6\"/>", tag->x,
                 fgl_plot_y(plot, cell->mean - cell->sd), fgl_plot_y(plot, bar_top(plot, cell)), tag->x - 3,
@@ -35,7 +35,7 @@ static void draw_point(const fgl_plot *plot, const char *metric, const fgl_tag *
              fgl_metric_text(metric, cell->mean, mean, sizeof mean), cell->sd >= 0 ? " \xc2\xb1 " : "",
              cell->sd >= 0 ? sd : "", fgl_axis_text(&plot->x, cell->bytes_total, bytes, sizeof bytes));
     fgl_chart_mark(plot->to, tag->series->group, tag->x, tag->y, tip);
-    if (!alone)
+    if (!standalone)
         fgl_plot_hover(plot, tag->series);
     fgl_tag_draw(plot->to, tag);
     fgl_series_end(plot->to);
@@ -76,23 +76,23 @@ static size_t find_ranges(fgl_plot *plot, const fgl_series *series, size_t count
 }
 
 static void draw_all(const fgl_plot *plot, const char *title, const char *metric, const fgl_tag *tag, size_t count,
-                     bool named, bool alone) {
+                     bool named, bool standalone) {
     double below = plot->bottom + 44;
-    bool legend = alone && !named;
+    bool legend = standalone && !named;
     fgl_legend_options of = {true, false};
-    fgl_chart_begin(plot->to, title, legend ? fgl_legend(NULL, tag, count, of, below) + 8 : below, alone);
+    fgl_chart_begin(plot->to, title, legend ? fgl_legend(NULL, tag, count, of, below) + 8 : below, standalone);
     fgl_plot_frame(plot);
     for (int lit = 0; lit < 2; lit++)
         for (size_t i = count; i-- > 0;)
             if (tag[i].series->lit == (lit == 1))
-                draw_point(plot, metric, &tag[i], alone);
+                draw_point(plot, metric, &tag[i], standalone);
     if (legend)
         fgl_legend(plot->to, tag, count, of, below);
     fgl_chart_end(plot->to);
 }
 
 bool fgl_draw_points(fgl_text *to, const char *title, const char *metric, const fgl_series *series, size_t count,
-                     bool alone) {
+                     bool standalone) {
     fgl_axis x = {.title = "bytes sent by one worker, whole run", .log = true, .unit = FGL_UNIT_BYTES, FGL_AXIS_EMPTY};
     fgl_plot plot = {
         to, x, fgl_metric_axis(metric), 44, FGL_CHART_WIDTH - 14, 26, 26 + (count > CROWD ? HIGH_CROWDED : HIGH)};
@@ -103,7 +103,7 @@ bool fgl_draw_points(fgl_text *to, const char *title, const char *metric, const 
         occupy_point(&plot, &tag[i], &room);
     bool named = fgl_tags_place(&room, tag, points);
     if (points > 0)
-        draw_all(&plot, title, metric, tag, points, named, alone);
+        draw_all(&plot, title, metric, tag, points, named, standalone);
     fgl_label_space_free(&room);
     free(tag);
     return points > 0;

@@ -3,7 +3,7 @@
  *
  * The series colors differ in lightness as well as in hue, after Okabe and Ito's palette for color-blind readers; each
  * has a contrast of at least 4.5:1 against its background, because labels use them. A page has them as CSS variables,
- * with a second set for dark; a stand-alone file has literal colors, because not every SVG viewer supports variables.
+ * with a second set for dark; a standalone file has literal colors, because not every SVG viewer supports variables.
  */
 #include "lab/report/chart.h"
 
@@ -45,14 +45,14 @@ static void put_variables(fgl_text *to, bool dark) {
 }
 
 /* One property in one of the colors: a variable, or the literal light color. */
-static void put_color(fgl_text *to, const char *property, const shade *color, bool alone) {
-    if (alone)
+static void put_color(fgl_text *to, const char *property, const shade *color, bool standalone) {
+    if (standalone)
         fgl_put(to, "%s:%s;", property, color->light);
     else
         fgl_put(to, "%s:var(--%s);", property, color->name);
 }
 
-/* Series in a stand-alone file: those that are not highlighted are gray. */
+/* Series in a standalone file: those that are not highlighted are gray. */
 static void put_series_alone(fgl_text *to) {
     for (int i = 0; i <= FGL_COLORS; i++) {
         const shade *color = i < FGL_COLORS ? &series[i] : &basics[3];
@@ -72,32 +72,32 @@ static void put_series_page(fgl_text *to) {
             "stroke-width:9}\n.m .n{display:none;fill:var(--c)}\n.m:hover .n{display:inline}\n");
 }
 
-static void put_rules(fgl_text *to, bool alone) {
+static void put_rules(fgl_text *to, bool standalone) {
     fgl_put_raw(to, "text{font:11px system-ui,-apple-system,\"Segoe UI\",Roboto,\"DejaVu Sans\",sans-serif;"
                     "font-variant-numeric:tabular-nums;");
-    put_color(to, "fill", &basics[1], alone);
+    put_color(to, "fill", &basics[1], standalone);
     fgl_put_raw(to, "}\n.ax text,.ti{");
-    put_color(to, "fill", &basics[2], alone);
+    put_color(to, "fill", &basics[2], standalone);
     fgl_put_raw(to, "}\n.t{paint-order:stroke;stroke-width:3;stroke-linejoin:round;");
-    put_color(to, "stroke", &basics[0], alone);
+    put_color(to, "stroke", &basics[0], standalone);
     fgl_put_raw(to, "}\n.ax .sm{font-size:9.5px}\n.on{font-size:10px;");
-    put_color(to, "fill", &basics[0], alone);
+    put_color(to, "fill", &basics[0], standalone);
     fgl_put_raw(to, "}\n.gr path{fill:none;");
-    put_color(to, "stroke", &basics[4], alone);
+    put_color(to, "stroke", &basics[4], standalone);
     fgl_put_raw(to, "}\n.ln{fill:none;");
-    put_color(to, "stroke", &basics[3], alone);
+    put_color(to, "stroke", &basics[3], standalone);
     fgl_put_raw(to, "}\n");
     for (int i = 0; i < FGL_COLORS; i++) {
         fgl_put(to, ".f%d{", i);
-        put_color(to, "fill", &series[i], alone);
+        put_color(to, "fill", &series[i], standalone);
         fgl_put(to, "}\n");
     }
     for (int i = 0; i < FGL_RAMP; i++) {
         fgl_put(to, ".h%d{", i);
-        put_color(to, "fill", &ramp[i], alone);
+        put_color(to, "fill", &ramp[i], standalone);
         fgl_put(to, "}\n");
     }
-    if (alone)
+    if (standalone)
         put_series_alone(to);
     else
         put_series_page(to);
@@ -126,8 +126,8 @@ void fgl_chart_page_style(fgl_text *to, size_t most) {
     put_picking(to, most);
 }
 
-void fgl_series_begin(fgl_text *to, const fgl_series *s, bool alone) {
-    fgl_put(to, "<g class=\"m m%d c%d\"><title>", s->number, alone && !s->lit ? FGL_COLORS : s->color);
+void fgl_series_begin(fgl_text *to, const fgl_series *s, bool standalone) {
+    fgl_put(to, "<g class=\"m m%d c%d\"><title>", s->number, standalone && !s->lit ? FGL_COLORS : s->color);
     fgl_put_escaped(to, s->name);
     fgl_put_raw(to, "</title>");
 }
@@ -136,19 +136,19 @@ void fgl_series_end(fgl_text *to) {
     fgl_put_raw(to, "</g>\n");
 }
 
-/* A stand-alone file has a title, where a page has a heading. */
-void fgl_chart_begin(fgl_text *to, const char *title, double height, bool alone) {
+/* A standalone file has a title, where a page has a heading. */
+void fgl_chart_begin(fgl_text *to, const char *title, double height, bool standalone) {
     char cut[220];
-    double above = alone ? TITLE_HIGH : 0;
+    double above = standalone ? TITLE_HIGH : 0;
     fgl_put_raw(to, "<svg ");
-    if (alone)
+    if (standalone)
         fgl_put(to, "xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%.0f\" ", FGL_CHART_WIDTH,
                 height + above);
     fgl_put(to, "class=\"chart\" viewBox=\"0 %.0f %d %.0f\" role=\"img\" aria-label=\"", -above, FGL_CHART_WIDTH,
             height + above);
     fgl_put_escaped(to, title);
     fgl_put_raw(to, "\">\n");
-    if (alone) {
+    if (standalone) {
         fgl_put_raw(to, "<style>\n");
         put_rules(to, true);
         fgl_put(to,

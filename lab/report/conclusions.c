@@ -77,13 +77,13 @@ static const fgl_cell *better_method(const fgl_panel *panel, const fgl_cell *cel
     return best;
 }
 
-static void emit_sentence(fgl_text *sentence, bool loss, fgl_sentence_fn take, void *user) {
+static void emit_sentence(fgl_text *sentence, bool loss, fgl_sentence_fn emit, void *user) {
     if (!sentence->failed && sentence->len > 0)
-        take(user, loss, sentence->data);
+        emit(user, loss, sentence->data);
     fgl_text_free(sentence);
 }
 
-static void emit_losses(const fgl_panel *panel, const fgl_cell *cell, fgl_sentence_fn take, void *user) {
+static void emit_losses(const fgl_panel *panel, const fgl_cell *cell, fgl_sentence_fn emit, void *user) {
     fgl_text s = {0};
     char text[64], other[64];
     const fgl_cell *rival = better_method(panel, cell), *dense = fgl_dense_of(panel, cell);
@@ -93,7 +93,7 @@ static void emit_losses(const fgl_panel *panel, const fgl_cell *cell, fgl_senten
                 fgl_metric_text(panel->metric, cell->mean, other, sizeof other));
         fgl_put(&s, " with %s of its %s",
                 fgl_share_text(cost_of(panel, rival) / cost_of(panel, cell), text, sizeof text), cost_name(panel));
-        emit_sentence(&s, true, take, user);
+        emit_sentence(&s, true, emit, user);
     }
     if (dense != NULL && lead(panel, dense, cell) > spread_of(cell, dense)) {
         fgl_put(&s, "%s is behind %s%s: %s instead of %s", cell->label, base_name(panel),
@@ -101,21 +101,21 @@ static void emit_losses(const fgl_panel *panel, const fgl_cell *cell, fgl_senten
                 fgl_metric_text(panel->metric, cell->mean, text, sizeof text),
                 fgl_metric_text(panel->metric, dense->mean, other, sizeof other));
         fgl_put_raw(&s, spread_of(cell, dense) > 0 ? "" : " (too few seeds to know the spread)");
-        emit_sentence(&s, true, take, user);
+        emit_sentence(&s, true, emit, user);
     }
     if (dense != NULL && cell->step_ms > 1.05 * dense->step_ms) {
         fgl_put(&s, "%s: a step takes %.2f times as long as with %s on this machine, without a network", cell->label,
                 cell->step_ms / dense->step_ms, base_name(panel));
-        emit_sentence(&s, true, take, user);
+        emit_sentence(&s, true, emit, user);
     }
     if (cell->state_of_dense > 1.02) {
         fgl_put(&s, "%s keeps %.0f %% of %s\xe2\x80\x99s model state in memory", cell->label,
                 100 * cell->state_of_dense, base_name(panel));
-        emit_sentence(&s, true, take, user);
+        emit_sentence(&s, true, emit, user);
     }
 }
 
-void fgl_conclusions(const fgl_panel *panel, fgl_sentence_fn take, void *user) {
+void fgl_conclusions(const fgl_panel *panel, fgl_sentence_fn emit, void *user) {
     bool ours = false;
     for (size_t i = 0; i < panel->count; i++)
         ours |= panel->cell[i].ours;
@@ -126,10 +126,10 @@ void fgl_conclusions(const fgl_panel *panel, fgl_sentence_fn take, void *user) {
             if (cell->dense || (ours && !cell->ours))
                 continue;
             if (losses) {
-                emit_losses(panel, cell, take, user);
+                emit_losses(panel, cell, emit, user);
                 continue;
             }
             put_vs_dense(panel, cell, &s);
-            emit_sentence(&s, false, take, user);
+            emit_sentence(&s, false, emit, user);
         }
 }

@@ -9,6 +9,6 @@
 typedef void (*fgl_sentence_fn)(void *user, bool loss, const char *sentence);
 
 /** Compare FruGrad's methods (or all but dense, if there are none) with dense and with the others; losses too. */
-void fgl_conclusions(const fgl_panel *panel, fgl_sentence_fn take, void *user);
+void fgl_conclusions(const fgl_panel *panel, fgl_sentence_fn emit, void *user);
 
 #endif

@@ -21,8 +21,8 @@ typedef struct drawing {
     size_t count;
     fgl_line *line;  /* count of them */
     char title[300]; /* of the current chart */
-    bool alone;
-    fgl_chart_fn take;
+    bool standalone;
+    fgl_chart_fn emit;
     void *user;
     int status;
 } drawing;
@@ -32,13 +32,13 @@ static void emit_chart(drawing *d, fgl_chart *chart, bool drawn) {
     if (chart->svg.failed)
         d->status = fgio_error("out of memory");
     else if (drawn && d->status == FGIO_EXIT_OK)
-        d->status = d->take(d->user, d->panel, chart);
+        d->status = d->emit(d->user, d->panel, chart);
     fgl_text_free(&chart->svg);
 }
 
-/* The title of a chart: a stand-alone file has no heading with the task. */
+/* The title of a chart: a standalone file has no heading with the task. */
 static const char *title_of(drawing *d, const char *title) {
-    if (d->alone)
+    if (d->standalone)
         snprintf(d->title, sizeof d->title, "%.100s: %.180s", d->panel->task, title);
     else
         snprintf(d->title, sizeof d->title, "%s", title);
@@ -69,7 +69,7 @@ static void draw_curves(drawing *d, const char *kind, const char *title, bool ev
                                       .y = curve.value,
                                       .owned = curve.step};
     }
-    emit_chart(d, &chart, fgl_draw_lines(&chart.svg, title_of(d, title), x, y, d->line, count, d->alone));
+    emit_chart(d, &chart, fgl_draw_lines(&chart.svg, title_of(d, title), x, y, d->line, count, d->standalone));
     for (size_t k = 0; k < count; k++)
         free(d->line[k].owned);
 }
@@ -187,7 +187,7 @@ static void draw_stems(drawing *d, const char *kind, const char *title, getter g
         }
     if (level != NULL)
         extend_level(d->line, count, level);
-    emit_chart(d, &chart, fgl_draw_lines(&chart.svg, title_of(d, title), x, y, d->line, count, d->alone));
+    emit_chart(d, &chart, fgl_draw_lines(&chart.svg, title_of(d, title), x, y, d->line, count, d->standalone));
     for (size_t k = 0; k < count; k++)
         free(d->line[k].owned);
 }
@@ -249,7 +249,7 @@ static void draw_heats(drawing *d) {
         snprintf(title, sizeof title, "Density of each layer: %.200s", cell->label);
         snprintf(kind, sizeof kind, "layers-%d", ++drawn);
         fgl_chart chart = {.kind = kind, .title = title, .note = ""};
-        emit_chart(d, &chart, fgl_draw_layers(&chart.svg, title_of(d, title), layers, d->alone));
+        emit_chart(d, &chart, fgl_draw_layers(&chart.svg, title_of(d, title), layers, d->standalone));
     }
 }
 
@@ -259,7 +259,7 @@ static void draw_default(drawing *d) {
                         .note = "Vertical bars: \xc2\xb1 one standard deviation over the seeds."};
     emit_chart(
         d, &points,
-        fgl_draw_points(&points.svg, title_of(d, points.title), d->panel->metric, d->series, d->count, d->alone));
+        fgl_draw_points(&points.svg, title_of(d, points.title), d->panel->metric, d->series, d->count, d->standalone));
     draw_curves(d, "quality-bytes-curves", "Quality against bytes, while training", true, OVER_BYTES);
     draw_curves(d, "loss-bytes", "Loss against bytes", false, OVER_BYTES);
     draw_curves(d, "loss-time", "Loss against time", false, OVER_SECONDS);
@@ -268,14 +268,14 @@ static void draw_default(drawing *d) {
         .title = "Where a step\xe2\x80\x99s time goes (ms)",
         .note = "Upper bar: the training thread. Lower bar: exchange and optimizer, which may go on at the same time. "
                 "At the end: the median step, as in the table."};
-    emit_chart(d, &times, fgl_draw_times(&times.svg, title_of(d, times.title), d->panel, d->alone));
+    emit_chart(d, &times, fgl_draw_times(&times.svg, title_of(d, times.title), d->panel, d->standalone));
     fgl_chart memory = {.kind = "memory", .title = "Model-state memory, in % of dense", .note = "Dashed: dense."};
-    emit_chart(d, &memory, fgl_draw_memory(&memory.svg, title_of(d, memory.title), d->panel, d->alone));
+    emit_chart(d, &memory, fgl_draw_memory(&memory.svg, title_of(d, memory.title), d->panel, d->standalone));
     draw_heats(d);
 }
 
-int fgl_charts(const fgl_findings *findings, const fgl_panel *panel, bool alone, fgl_chart_fn take, void *user) {
-    drawing d = {.findings = findings, .panel = panel, .alone = alone, .take = take, .user = user};
+int fgl_charts(const fgl_findings *findings, const fgl_panel *panel, bool standalone, fgl_chart_fn emit, void *user) {
+    drawing d = {.findings = findings, .panel = panel, .standalone = standalone, .emit = emit, .user = user};
     d.count = fgl_series_make(panel, &d.series);
     d.line = calloc(d.count + 1, sizeof *d.line);
     if (d.series == NULL || d.line == NULL)

@@ -17,7 +17,7 @@ typedef struct fgl_chart {
 typedef int (*fgl_chart_fn)(void *user, const fgl_panel *panel, const fgl_chart *chart);
 
 /** Draw all charts that the panel has data for. */
-int fgl_charts(const fgl_findings *findings, const fgl_panel *panel, bool alone, fgl_chart_fn take, void *user);
+int fgl_charts(const fgl_findings *findings, const fgl_panel *panel, bool standalone, fgl_chart_fn emit, void *user);
 
 /** The line of a series. */
 typedef struct fgl_line {
@@ -30,18 +30,18 @@ typedef struct fgl_line {
 
 /** Lines over two axes (their titles, units and scales are set, ticks perhaps); returns whether there was any point. */
 bool fgl_draw_lines(fgl_text *to, const char *title, fgl_axis x, fgl_axis y, const fgl_line *line, size_t count,
-                    bool alone);
+                    bool standalone);
 
 /** Final quality over bytes, one point for each method. */
 bool fgl_draw_points(fgl_text *to, const char *title, const char *metric, const fgl_series *series, size_t count,
-                     bool alone);
+                     bool standalone);
 
 /** Where the time of a step goes, and where the memory goes: bars. */
-bool fgl_draw_times(fgl_text *to, const char *title, const fgl_panel *panel, bool alone);
-bool fgl_draw_memory(fgl_text *to, const char *title, const fgl_panel *panel, bool alone);
+bool fgl_draw_times(fgl_text *to, const char *title, const fgl_panel *panel, bool standalone);
+bool fgl_draw_memory(fgl_text *to, const char *title, const fgl_panel *panel, bool standalone);
 
 /** Density of each layer over the steps. */
-bool fgl_draw_layers(fgl_text *to, const char *title, const fgl_layers *layers, bool alone);
+bool fgl_draw_layers(fgl_text *to, const char *title, const fgl_layers *layers, bool standalone);
 
 /** The axis that a metric is drawn on. */
 fgl_axis fgl_metric_axis(const char *metric);

@@ -394,8 +394,8 @@ static int add_record(fgl_runs *runs, json_t *record, fgio_reason *why) {
     else if (!json_is_integer(format))
         bad = fgio_fail(why, "format is %s", format == NULL ? "missing" : "not a whole number");
     else if (json_integer_value(format) != 1)
-        bad =
-            fgio_fail(why, "format is %" JSON_INTEGER_FORMAT ", and this program knows 1", json_integer_value(format));
+        bad = fgio_fail(why, "format is %" JSON_INTEGER_FORMAT "; this program supports format 1",
+                        json_integer_value(format));
     else
         bad = get_text(&at, "kind", true, &kind);
     if (!bad && strcmp(kind, "run") == 0)

@@ -104,12 +104,12 @@ int frugi_section_measure(frugi_section *s) {
 
 frugi_block_offsets frugi_section_block_offsets(const frugi_section *s, uint64_t b) {
     uint64_t before = frugi_section_k_before(s, b);
-    frugi_block_offsets place = {
+    frugi_block_offsets offsets = {
         .scale = b * frugi_value_scale_bytes(s->value),
         .index = s->index_at + frugi_index_bytes(s->index, s->block, b, before),
         .value = s->value_at + before * frugi_value_bytes(s->value),
     };
-    return place;
+    return offsets;
 }
 
 uint32_t frugi_section_header(const unsigned char *start) {

@@ -204,25 +204,26 @@ frug_status frug_compressor_set_residual(frug_compressor *c, frug_range range, c
 /* Signals about one tensor: its sensitivity, or the scores of its heads. */
 static frug_status set_tensor_signal(frug_compressor *c, frug_signal signal, size_t tensor, const double *values,
                                      size_t count) {
-    FRUG_FAIL_IF(tensor >= c->layout->count, FRUG_ERR_ARG, "tell: no tensor %zu: the layout has %zu", tensor,
+    FRUG_FAIL_IF(tensor >= c->layout->count, FRUG_ERR_ARG, "signal: no tensor %zu: the layout has %zu", tensor,
                  c->layout->count);
     const char *name = c->layout->tensor[tensor].name;
     const frugi_tensor_view *view = c->partition.view;
     while (view < c->partition.view + c->partition.views && (view->tensor != tensor || view->dense))
         view++;
-    FRUG_FAIL_IF(view == c->partition.view + c->partition.views, FRUG_ERR_ARG, "tell: tensor '%s' is sent dense", name);
+    FRUG_FAIL_IF(view == c->partition.view + c->partition.views, FRUG_ERR_ARG, "signal: tensor '%s' is sent dense",
+                 name);
     if (signal == FRUG_SIGNAL_SENSITIVITY) {
         FRUG_FAIL_IF(c->config.layers != FRUGI_LAYERS_SENSITIVITY, FRUG_ERR_ARG,
-                     "tell: the sensitivity of tensor '%s' needs layers=sensitivity", name);
-        FRUG_FAIL_IF(count != 1, FRUG_ERR_ARG, "tell: the sensitivity of tensor '%s' is 1 number, not %zu", name,
+                     "signal: the sensitivity of tensor '%s' needs layers=sensitivity", name);
+        FRUG_FAIL_IF(count != 1, FRUG_ERR_ARG, "signal: the sensitivity of tensor '%s' is 1 number, not %zu", name,
                      count);
         frugi_control_set_weight(c->control, view->number, values[0]);
         return FRUG_OK;
     }
     FRUG_FAIL_IF(!c->units.given_scores || !c->units.select_group[view->select_group].heads, FRUG_ERR_ARG,
-                 "tell: tensor '%s' has no heads whose scores can be set; this needs unit=head,score=given", name);
+                 "signal: tensor '%s' has no heads whose scores can be set; this needs unit=head,score=given", name);
     frugi_select_group *group = &c->units.select_group[view->select_group];
-    FRUG_FAIL_IF(count != group->units, FRUG_ERR_ARG, "tell: %zu scores for the %llu heads of tensor '%s'", count,
+    FRUG_FAIL_IF(count != group->units, FRUG_ERR_ARG, "signal: %zu scores for the %llu heads of tensor '%s'", count,
                  (unsigned long long)group->units, name);
     for (size_t i = 0; i < count; i++)
         c->units.given_scores[group->first_unit + i] = values[i] < FLT_MAX ? (float)values[i] : FLT_MAX;
@@ -232,20 +233,20 @@ static frug_status set_tensor_signal(frug_compressor *c, frug_signal signal, siz
 
 frug_status frug_compressor_set_signal(frug_compressor *c, frug_signal signal, size_t tensor, const double *values,
                                        size_t count) {
-    FRUG_FAIL_IF(!c || !values || count == 0, FRUG_ERR_ARG, "tell: compressor or values are missing");
+    FRUG_FAIL_IF(!c || !values || count == 0, FRUG_ERR_ARG, "signal: compressor or values are missing");
     for (size_t i = 0; i < count; i++)
         FRUG_FAIL_IF(!(values[i] >= 0 && values[i] <= DBL_MAX), FRUG_ERR_ARG,
-                     "tell: value %zu is negative or not finite", i);
+                     "signal: value %zu is negative or not finite", i);
     switch (signal) {
     case FRUG_SIGNAL_NORM:
-        FRUG_FAIL_IF(count != 1, FRUG_ERR_ARG, "tell: the norm is 1 number, not %zu", count);
+        FRUG_FAIL_IF(count != 1, FRUG_ERR_ARG, "signal: the norm is 1 number, not %zu", count);
         FRUG_FAIL_IF(c->config.norm == FRUGI_NORM_OFF, FRUG_ERR_ARG,
-                     "tell: the norm needs norm=follow or norm=accordion");
+                     "signal: the norm needs norm=follow or norm=accordion");
         c->norm.is_set = true;
         c->norm.value = values[0];
         return FRUG_OK;
     case FRUG_SIGNAL_SENSITIVITY:
     case FRUG_SIGNAL_HEADS: return set_tensor_signal(c, signal, tensor, values, count);
     }
-    return frugi_fail(FRUG_ERR_ARG, "tell: unknown signal %d", (int)signal);
+    return frugi_fail(FRUG_ERR_ARG, "signal: unknown signal %d", (int)signal);
 }

@@ -2,7 +2,7 @@
  * config.c - the config string: [preset][,option=value]...
  *
  * A hand-written scanner over one read-only string. Words carry their position, which every error reports;
- * no word is copied, and nothing but the config itself is allocated. The same function parses
+ * no token is copied, and nothing but the config itself is allocated. The same function parses
  * the user's text, the text of a preset and the default of each option.
  */
 #include "config/config.h"
@@ -27,57 +27,57 @@ static const char *option_name(const void *ctx, size_t i, size_t *len) {
 }
 
 /* An item without '=': report what is missing. */
-static frug_status fail_bare_word(frugi_word word) {
+static frug_status fail_bare_token(frugi_token token) {
     size_t which = 0;
-    int shown = frugi_word_shown(word);
-    if (word.len == 0)
-        return frugi_fail(FRUG_ERR_CONFIG, "config: option=value expected at position %zu", word.position);
-    if (frugi_word_find(word, option_name, NULL, &which))
+    int shown = frugi_token_shown(token);
+    if (token.len == 0)
+        return frugi_fail(FRUG_ERR_CONFIG, "config: option=value expected at position %zu", token.position);
+    if (frugi_token_find(token, option_name, NULL, &which))
         return frugi_fail(FRUG_ERR_CONFIG, "config: option '%.*s' at position %zu needs a value; accepted: %s", shown,
-                          word.at, word.position, frug_option_at(which)->values);
-    if (frugi_word_find(word, frugi_preset_name, NULL, &which))
-        return frugi_fail(FRUG_ERR_CONFIG, "config: preset '%.*s' at position %zu must come first", shown, word.at,
-                          word.position);
-    return frugi_word_unknown(word, "option", "", option_name, NULL);
+                          token.at, token.position, frug_option_at(which)->values);
+    if (frugi_token_find(token, frugi_preset_name, NULL, &which))
+        return frugi_fail(FRUG_ERR_CONFIG, "config: preset '%.*s' at position %zu must come first", shown, token.at,
+                          token.position);
+    return frugi_token_unknown(token, "option", "", option_name, NULL);
 }
 
-static frug_status parse_item(frugi_word item, frug_config *config) {
+static frug_status parse_item(frugi_token item, frug_config *config) {
     size_t which = 0;
     if (!memchr(item.at, '=', item.len))
-        return fail_bare_word(item);
-    frugi_word value = item, name = frugi_word_split(&value, '=');
-    if (!frugi_word_find(name, option_name, NULL, &which))
-        return frugi_word_unknown(name, "option", "", option_name, NULL);
+        return fail_bare_token(item);
+    frugi_token value = item, name = frugi_token_split(&value, '=');
+    if (!frugi_token_find(name, option_name, NULL, &which))
+        return frugi_token_unknown(name, "option", "", option_name, NULL);
     if (value.len == 0)
-        return fail_bare_word(name);
+        return fail_bare_token(name);
     const frugi_option_row *row = frugi_option_row_at(which);
     config->given |= (uint64_t)1 << which;
     return row->parse(row, value, config);
 }
 
 /* An item must follow every separator, so "a=1," ends in an empty item, which is an error. */
-static frug_status parse_items(frugi_word rest, frug_config *config) {
+static frug_status parse_items(frugi_token rest, frug_config *config) {
     for (;;) {
-        frugi_word item = frugi_word_split(&rest, ',');
+        frugi_token item = frugi_token_split(&rest, ',');
         FRUG_TRY(parse_item(item, config));
         if (item.at + item.len == rest.at)
             return FRUG_OK;
     }
 }
 
-static frugi_word word_of(const char *text) {
-    return (frugi_word){text, strlen(text), 1};
+static frugi_token token_of(const char *text) {
+    return (frugi_token){text, strlen(text), 1};
 }
 
-static frug_status parse_preset(frugi_word name, frug_config *config) {
+static frug_status parse_preset(frugi_token name, frug_config *config) {
     size_t which = 0;
-    if (!frugi_word_find(name, frugi_preset_name, NULL, &which)) {
-        if (frugi_word_find(name, option_name, NULL, &which))
-            return fail_bare_word(name);
-        return frugi_word_unknown(name, "preset", "", frugi_preset_name, NULL);
+    if (!frugi_token_find(name, frugi_preset_name, NULL, &which)) {
+        if (frugi_token_find(name, option_name, NULL, &which))
+            return fail_bare_token(name);
+        return frugi_token_unknown(name, "preset", "", frugi_preset_name, NULL);
     }
     const char *text = frug_preset_at(which)->text;
-    FRUG_TRY(text[0] ? parse_items(word_of(text), config) : FRUG_OK);
+    FRUG_TRY(text[0] ? parse_items(token_of(text), config) : FRUG_OK);
     config->given = 0; /* options of a preset do not count as given by the user */
     return FRUG_OK;
 }
@@ -86,7 +86,7 @@ static frug_status parse_preset(frugi_word name, frug_config *config) {
  * The length of the preset name at the start of a text. A name may contain a ':' itself ("2:4"), so known names are
  * matched first; an unknown one ends at ':' only if an option=value follows.
  */
-static size_t preset_length(frugi_word text) {
+static size_t preset_length(frugi_token text) {
     size_t len = 0, item = strcspn(text.at, ",");
     const char *name;
     for (size_t i = 0; (name = frugi_preset_name(NULL, i, &len)); i++) {
@@ -97,27 +97,27 @@ static size_t preset_length(frugi_word text) {
 }
 
 /* If the optimizer is known, "frugrad" means the preset for that optimizer. */
-static frug_status parse_preset_for(frugi_word name, const char *optimizer, frug_config *config) {
-    if (!optimizer || !frugi_word_is(name, "frugrad"))
+static frug_status parse_preset_for(frugi_token name, const char *optimizer, frug_config *config) {
+    if (!optimizer || !frugi_token_is(name, "frugrad"))
         return parse_preset(name, config);
-    return parse_preset(word_of(strncmp(optimizer, "adam", 4) == 0 ? "frugrad-adam" : "frugrad-sgd"), config);
+    return parse_preset(token_of(strncmp(optimizer, "adam", 4) == 0 ? "frugrad-adam" : "frugrad-sgd"), config);
 }
 
-static frug_status parse_text(frugi_word rest, const char *optimizer, frug_config *config) {
+static frug_status parse_text(frugi_token rest, const char *optimizer, frug_config *config) {
     if (rest.len == 0)
         return FRUG_OK;
     size_t first = strcspn(rest.at, ",:=");
     if (rest.at[first] == '=' || first == 0)
         return parse_items(rest, config);
-    frugi_word name = {rest.at, preset_length(rest), rest.position};
+    frugi_token name = {rest.at, preset_length(rest), rest.position};
     FRUG_TRY(parse_preset_for(name, optimizer, config));
     if (name.len == rest.len)
         return FRUG_OK;
     size_t taken = name.len + 1;
-    return parse_items((frugi_word){rest.at + taken, rest.len - taken, rest.position + taken}, config);
+    return parse_items((frugi_token){rest.at + taken, rest.len - taken, rest.position + taken}, config);
 }
 
-static frug_status check_characters(frugi_word text) {
+static frug_status check_characters(frugi_token text) {
     FRUG_FAIL_IF(text.len > INPUT_MAX, FRUG_ERR_CONFIG, "config: more than %d characters", INPUT_MAX);
     for (size_t i = 0; i < text.len; i++) {
         unsigned char c = (unsigned char)text.at[i];
@@ -134,7 +134,7 @@ static frug_status set_defaults(frug_config *config) {
     config->density_gain = 1.0;
     for (size_t i = 0; (row = frugi_option_row_at(i)); i++) {
         if (row->print) /* a short form of another option has no default of its own */
-            FRUG_TRY(row->parse(row, word_of(row->option.fallback), config));
+            FRUG_TRY(row->parse(row, token_of(row->option.fallback), config));
     }
     return FRUG_OK;
 }
@@ -183,7 +183,7 @@ const char *frug_config_get(const frug_config *config, const char *option) {
 
 static frug_status parse_config(const char *text, const char *optimizer, frug_config *config) {
     FRUG_TRY(set_defaults(config));
-    FRUG_TRY(parse_text(word_of(text), optimizer, config));
+    FRUG_TRY(parse_text(token_of(text), optimizer, config));
     FRUG_TRY(frugi_config_reset_unused(config));
     resolve_auto(config);
     FRUG_TRY(frugi_config_validate(config));
@@ -194,7 +194,7 @@ static frug_status parse_config(const char *text, const char *optimizer, frug_co
 
 static frug_status create_config(const char *text, const char *optimizer, frug_config **config) {
     FRUG_FAIL_IF(!text || !config, FRUG_ERR_ARG, "config: text and config must not be NULL");
-    FRUG_TRY(check_characters((frugi_word){text, strnlen(text, INPUT_MAX + 1), 1}));
+    FRUG_TRY(check_characters((frugi_token){text, strnlen(text, INPUT_MAX + 1), 1}));
     frug_config *made = frugi_calloc(1, sizeof *made);
     FRUG_FAIL_IF(!made, FRUG_ERR_MEMORY, "config: out of memory");
     frug_status status = parse_config(text, optimizer, made);

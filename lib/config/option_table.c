@@ -57,15 +57,15 @@ WORD_FIELD(reduce, frugi_reduce)
 WORD_FIELD(down, frugi_down)
 WORD_FIELD(stats, frugi_stats_level)
 
-static frug_status parse_word(const frugi_option_row *row, frugi_word value, frug_config *config) {
+static frug_status parse_word(const frugi_option_row *row, frugi_token value, frug_config *config) {
     char of[32];
     size_t which = 0;
-    if (frugi_word_find(value, frugi_choice_of_text, row->option.values, &which)) {
+    if (frugi_token_find(value, frugi_choice_of_text, row->option.values, &which)) {
         row->set(config, which);
         return FRUG_OK;
     }
     snprintf(of, sizeof of, " of %s", row->option.name);
-    return frugi_word_unknown(value, "value", of, frugi_choice_of_text, row->option.values);
+    return frugi_token_unknown(value, "value", of, frugi_choice_of_text, row->option.values);
 }
 
 static void print_word(const frugi_option_row *row, const frug_config *config, char text[FRUGI_VALUE_TEXT_MAX]) {
@@ -74,12 +74,12 @@ static void print_word(const frugi_option_row *row, const frug_config *config, c
     snprintf(text, FRUGI_VALUE_TEXT_MAX, "%.*s", (int)len, word);
 }
 
-frug_status frugi_option_bad_number(const frugi_option_row *row, frugi_word value) {
+frug_status frugi_option_bad_number(const frugi_option_row *row, frugi_token value) {
     return frugi_fail(FRUG_ERR_CONFIG, "config: bad value '%.*s' of %s at position %zu; accepted: %s",
-                      frugi_word_shown(value), value.at, row->option.name, value.position, row->option.values);
+                      frugi_token_shown(value), value.at, row->option.name, value.position, row->option.values);
 }
 
-static frug_status parse_count(const frugi_option_row *row, frugi_word value, frug_config *config) {
+static frug_status parse_count(const frugi_option_row *row, frugi_token value, frug_config *config) {
     uint64_t count = 0;
     if (!frugi_read_u64(value.at, value.len, &count))
         return frugi_option_bad_number(row, value);
@@ -94,9 +94,9 @@ static void print_count(const frugi_option_row *row, const frug_config *config, 
 }
 
 /* The value of auto depends on the schedule, which a later option may change: resolve_auto() in config.c sets it. */
-static frug_status parse_beta(const frugi_option_row *row, frugi_word value, frug_config *config) {
+static frug_status parse_beta(const frugi_option_row *row, frugi_token value, frug_config *config) {
     double beta = 0;
-    config->beta_auto = frugi_word_is(value, "auto");
+    config->beta_auto = frugi_token_is(value, "auto");
     if (config->beta_auto)
         return FRUG_OK;
     if (!frugi_read_double(value.at, value.len, &beta) || beta < 0 || beta > 1)
@@ -114,11 +114,11 @@ static void print_beta(const frugi_option_row *row, const frug_config *config, c
 }
 
 /* The value of auto depends on the density of the step: step_options.c. */
-static frug_status parse_hold(const frugi_option_row *row, frugi_word value, frug_config *config) {
+static frug_status parse_hold(const frugi_option_row *row, frugi_token value, frug_config *config) {
     double hold = 0;
-    config->hold_auto = frugi_word_is(value, "auto");
+    config->hold_auto = frugi_token_is(value, "auto");
     config->hold = 0;
-    if (config->hold_auto || frugi_word_is(value, "off"))
+    if (config->hold_auto || frugi_token_is(value, "off"))
         return FRUG_OK;
     if (!frugi_read_double(value.at, value.len, &hold) || hold < 0 || hold > 1)
         return frugi_option_bad_number(row, value);
@@ -146,7 +146,7 @@ static int not_negative(double x) {
     return x >= 0;
 }
 
-static frug_status parse_real(const frugi_option_row *row, frugi_word value, frug_config *config) {
+static frug_status parse_real(const frugi_option_row *row, frugi_token value, frug_config *config) {
     double number = 0;
     if (!frugi_read_double(value.at, value.len, &number) || !row->valid(number))
         return frugi_option_bad_number(row, value);
@@ -160,7 +160,7 @@ static void print_real(const frugi_option_row *row, const frug_config *config, c
     frugi_write_double(number, text);
 }
 
-static frug_status parse_levels(const frugi_option_row *row, frugi_word value, frug_config *config) {
+static frug_status parse_levels(const frugi_option_row *row, frugi_token value, frug_config *config) {
     uint64_t levels = 0;
     if (!frugi_read_u64(value.at, value.len, &levels) || levels < 1 || levels > 127)
         return frugi_option_bad_number(row, value);
@@ -174,9 +174,9 @@ static void print_levels(const frugi_option_row *row, const frug_config *config,
 }
 
 /* The value of auto depends on the value code, which a later option may change: resolve_auto() in config.c sets it. */
-static frug_status parse_bucket(const frugi_option_row *row, frugi_word value, frug_config *config) {
+static frug_status parse_bucket(const frugi_option_row *row, frugi_token value, frug_config *config) {
     uint64_t bucket = 0;
-    config->bucket_auto = frugi_word_is(value, "auto");
+    config->bucket_auto = frugi_token_is(value, "auto");
     if (config->bucket_auto)
         return FRUG_OK;
     if (!frugi_read_u64(value.at, value.len, &bucket) || bucket < 8 || bucket > 65536 || bucket % 8 != 0)

@@ -3,7 +3,7 @@
 #define FRUGI_OPTION_TABLE_H
 
 #include "config/config.h"
-#include "config/keyword.h"
+#include "config/config_token.h"
 
 /* Room for a piecewise schedule of eight points, each number at its longest. */
 #define FRUGI_VALUE_TEXT_MAX 448
@@ -14,7 +14,7 @@ struct frugi_option_row {
     frug_option option;
 
     /* Parse a value. After an error the config may be partly changed and must be discarded. */
-    frug_status (*parse)(const frugi_option_row *row, frugi_word value, frug_config *config);
+    frug_status (*parse)(const frugi_option_row *row, frugi_token value, frug_config *config);
 
     /* Print the current value; NULL for a short form of another option. */
     void (*print)(const frugi_option_row *row, const frug_config *config, char text[FRUGI_VALUE_TEXT_MAX]);
@@ -39,8 +39,8 @@ frug_status frugi_config_reject_unused(const frug_config *config);
 const frugi_option_row *frugi_option_row_at(size_t i);
 
 /* schedule_option.c */
-frug_status frugi_parse_schedule(const frugi_option_row *row, frugi_word value, frug_config *config);
-frug_status frugi_parse_density(const frugi_option_row *row, frugi_word value, frug_config *config);
+frug_status frugi_parse_schedule(const frugi_option_row *row, frugi_token value, frug_config *config);
+frug_status frugi_parse_density(const frugi_option_row *row, frugi_token value, frug_config *config);
 void frugi_print_schedule(const frugi_option_row *row, const frug_config *config, char text[FRUGI_VALUE_TEXT_MAX]);
 
 /** The sparsity that a schedule ends with. */
@@ -50,15 +50,15 @@ double frugi_final_sparsity(const frugi_schedule *schedule);
 frugi_schedule frugi_schedule_constant(double sparsity);
 
 /* rule_option.c */
-frug_status frugi_parse_rule(const frugi_option_row *row, frugi_word value, frug_config *config);
-frug_status frugi_parse_segment(const frugi_option_row *row, frugi_word value, frug_config *config);
-frug_status frugi_parse_unit(const frugi_option_row *row, frugi_word value, frug_config *config);
+frug_status frugi_parse_rule(const frugi_option_row *row, frugi_token value, frug_config *config);
+frug_status frugi_parse_segment(const frugi_option_row *row, frugi_token value, frug_config *config);
+frug_status frugi_parse_unit(const frugi_option_row *row, frugi_token value, frug_config *config);
 void frugi_print_rule(const frugi_option_row *row, const frug_config *config, char text[FRUGI_VALUE_TEXT_MAX]);
 void frugi_print_segment(const frugi_option_row *row, const frug_config *config, char text[FRUGI_VALUE_TEXT_MAX]);
 void frugi_print_unit(const frugi_option_row *row, const frug_config *config, char text[FRUGI_VALUE_TEXT_MAX]);
 
 /* topology_option.c */
-frug_status frugi_parse_topology(const frugi_option_row *row, frugi_word value, frug_config *config);
+frug_status frugi_parse_topology(const frugi_option_row *row, frugi_token value, frug_config *config);
 void frugi_print_topology(const frugi_option_row *row, const frug_config *config, char text[FRUGI_VALUE_TEXT_MAX]);
 
 /** The words of rule= and unit=, as they are numbered in config.h. */
@@ -71,6 +71,6 @@ const char *frugi_unit_word(frugi_unit unit);
 frug_status frugi_config_validate(const frug_config *config);
 
 /** Fail because a value is not a number that the row accepts. */
-frug_status frugi_option_bad_number(const frugi_option_row *row, frugi_word value);
+frug_status frugi_option_bad_number(const frugi_option_row *row, frugi_token value);
 
 #endif

@@ -32,36 +32,36 @@ const char *frugi_unit_word(frugi_unit unit) {
 }
 
 static const char *choice_of_list(const void *list, size_t i, size_t *len) {
-    const char *const *word = list;
-    if (!word[i])
+    const char *const *token = list;
+    if (!token[i])
         return NULL;
-    *len = strlen(word[i]);
-    return word[i];
+    *len = strlen(token[i]);
+    return token[i];
 }
 
-/* The number of the word before the first ':'; *rest is what follows it. */
-static frug_status parse_choice(frugi_word *rest, const char *of, const char *const *list, size_t *which) {
-    frugi_word name = frugi_word_split(rest, ':');
-    if (!frugi_word_find(name, choice_of_list, list, which))
-        return frugi_word_unknown(name, "value", of, choice_of_list, list);
+/* The number of the token before the first ':'; *rest is what follows it. */
+static frug_status parse_choice(frugi_token *rest, const char *of, const char *const *list, size_t *which) {
+    frugi_token name = frugi_token_split(rest, ':');
+    if (!frugi_token_find(name, choice_of_list, list, which))
+        return frugi_token_unknown(name, "value", of, choice_of_list, list);
     return FRUG_OK;
 }
 
-static frug_status fail_bad_value(const char *option, frugi_word value, const char *accepted) {
+static frug_status fail_bad_value(const char *option, frugi_token value, const char *accepted) {
     return frugi_fail(FRUG_ERR_CONFIG, "config: bad value '%.*s' of %s at position %zu; accepted: %s",
-                      frugi_word_shown(value), value.at, option, value.position, accepted);
+                      frugi_token_shown(value), value.at, option, value.position, accepted);
 }
 
-static int read_in_range(frugi_word word, uint64_t least, uint64_t most, uint64_t *number) {
-    return frugi_read_u64(word.at, word.len, number) && *number >= least && *number <= most;
+static int read_in_range(frugi_token token, uint64_t least, uint64_t most, uint64_t *number) {
+    return frugi_read_u64(token.at, token.len, number) && *number >= least && *number <= most;
 }
 
 /* ---- rule ---- */
 
-static int read_threshold(frugi_word rest, frug_config *config) {
-    frugi_word name = frugi_word_split(&rest, ':');
+static int read_threshold(frugi_token rest, frug_config *config) {
+    frugi_token name = frugi_token_split(&rest, ':');
     size_t which = 0;
-    if (!frugi_word_find(name, choice_of_list, thresholds, &which))
+    if (!frugi_token_find(name, choice_of_list, thresholds, &which))
         return 0;
     config->threshold = (frugi_threshold)which;
     if (which != FRUGI_THRESHOLD_ABSOLUTE)
@@ -69,7 +69,7 @@ static int read_threshold(frugi_word rest, frug_config *config) {
     return frugi_read_double(rest.at, rest.len, &config->threshold_at) && config->threshold_at > 0;
 }
 
-static int read_hybrid(frugi_word rest, frug_config *config) {
+static int read_hybrid(frugi_token rest, frug_config *config) {
     uint64_t limit = 0;
     if (!read_in_range(rest, 1, HYBRID_MAX, &limit))
         return 0;
@@ -77,21 +77,21 @@ static int read_hybrid(frugi_word rest, frug_config *config) {
     return 1;
 }
 
-static int read_learned(frugi_word rest, frug_config *config) {
-    frugi_word refresh = frugi_word_split(&rest, ':'), age = frugi_word_split(&rest, ':');
+static int read_learned(frugi_token rest, frug_config *config) {
+    frugi_token refresh = frugi_token_split(&rest, ':'), age = frugi_token_split(&rest, ':');
     return read_in_range(refresh, 1, STEPS_MAX, &config->refresh) && read_in_range(age, 1, STEPS_MAX, &config->age) &&
            frugi_read_double(rest.at, rest.len, &config->rate) && config->rate > 0 && config->rate <= 1;
 }
 
-static int read_nothing(frugi_word rest, frug_config *config) {
+static int read_nothing(frugi_token rest, frug_config *config) {
     (void)rest;
     (void)config;
     return 0;
 }
 
-frug_status frugi_parse_rule(const frugi_option_row *row, frugi_word value, frug_config *config) {
+frug_status frugi_parse_rule(const frugi_option_row *row, frugi_token value, frug_config *config) {
     static const struct {
-        int (*read)(frugi_word rest, frug_config *config);
+        int (*read)(frugi_token rest, frug_config *config);
         const char *accepted;
     } forms[] = {
         [FRUGI_RULE_TOPK] = {read_nothing, "topk"},
@@ -103,7 +103,7 @@ frug_status frugi_parse_rule(const frugi_option_row *row, frugi_word value, frug
         [FRUGI_RULE_LEARNED] = {read_learned, "learned or learned:REFRESH:AGE:RATE with REFRESH and AGE from 1 to "
                                               "1000000000 steps, 0 < RATE <= 1"},
     };
-    frugi_word rest = value;
+    frugi_token rest = value;
     size_t which = 0;
     FRUG_TRY(parse_choice(&rest, " of rule", rules, &which));
     config->rule = (frugi_rule)which;
@@ -141,8 +141,8 @@ void frugi_print_rule(const frugi_option_row *row, const frug_config *config, ch
 
 /* ---- segment ---- */
 
-static frug_status parse_group(frugi_word value, frug_config *config) {
-    frugi_word of = value, keep = frugi_word_split(&of, ':');
+static frug_status parse_group(frugi_token value, frug_config *config) {
+    frugi_token of = value, keep = frugi_token_split(&of, ':');
     uint64_t n = 0, m = 0;
     if (!read_in_range(keep, 1, UINT32_MAX, &n) || !read_in_range(of, 1, GROUP_MAX, &m))
         return fail_bad_value("segment", value, "N:M with 1 <= N < M <= 256");
@@ -156,14 +156,14 @@ static frug_status parse_group(frugi_word value, frug_config *config) {
     return FRUG_OK;
 }
 
-frug_status frugi_parse_segment(const frugi_option_row *row, frugi_word value, frug_config *config) {
+frug_status frugi_parse_segment(const frugi_option_row *row, frugi_token value, frug_config *config) {
     (void)row;
     size_t which = 0;
     config->group_keep = config->group_of = 0;
     if (value.at[0] >= '0' && value.at[0] <= '9')
         return parse_group(value, config);
-    if (!frugi_word_find(value, choice_of_list, segments, &which) || which == FRUGI_SEGMENT_GROUP)
-        return frugi_word_unknown(value, "value", " of segment", choice_of_list, segments);
+    if (!frugi_token_find(value, choice_of_list, segments, &which) || which == FRUGI_SEGMENT_GROUP)
+        return frugi_token_unknown(value, "value", " of segment", choice_of_list, segments);
     config->segment = (frugi_segment)which;
     return FRUG_OK;
 }
@@ -178,7 +178,7 @@ void frugi_print_segment(const frugi_option_row *row, const frug_config *config,
 
 /* ---- unit ---- */
 
-static int read_run(frugi_word rest, frug_config *config) {
+static int read_run(frugi_token rest, frug_config *config) {
     uint64_t length = 0;
     if (!read_in_range(rest, 2, RUN_MAX, &length))
         return 0;
@@ -187,8 +187,8 @@ static int read_run(frugi_word rest, frug_config *config) {
     return 1;
 }
 
-static int read_tile(frugi_word rest, frug_config *config) {
-    frugi_word height = frugi_word_split(&rest, 'x');
+static int read_tile(frugi_token rest, frug_config *config) {
+    frugi_token height = frugi_token_split(&rest, 'x');
     uint64_t h = 0, w = 0;
     if (!read_in_range(height, 1, TILE_MAX, &h) || !read_in_range(rest, 1, TILE_MAX, &w) || h * w < 2)
         return 0;
@@ -197,8 +197,8 @@ static int read_tile(frugi_word rest, frug_config *config) {
     return 1;
 }
 
-frug_status frugi_parse_unit(const frugi_option_row *row, frugi_word value, frug_config *config) {
-    frugi_word rest = value;
+frug_status frugi_parse_unit(const frugi_option_row *row, frugi_token value, frug_config *config) {
+    frugi_token rest = value;
     size_t which = 0;
     FRUG_TRY(parse_choice(&rest, " of unit", units, &which));
     config->unit = (frugi_unit)which;

@@ -112,23 +112,23 @@ static const char *form_name(const void *ctx, size_t i, size_t *len) {
     return forms[i].name;
 }
 
-static int read_args(const schedule_form *form, frugi_word rest, frugi_schedule *schedule) {
+static int read_args(const schedule_form *form, frugi_token rest, frugi_schedule *schedule) {
     for (;;) {
-        frugi_word word = frugi_word_split(&rest, ':');
-        if (schedule->args == form->most || !frugi_read_double(word.at, word.len, &schedule->arg[schedule->args]))
+        frugi_token token = frugi_token_split(&rest, ':');
+        if (schedule->args == form->most || !frugi_read_double(token.at, token.len, &schedule->arg[schedule->args]))
             return 0;
         schedule->args++;
-        if (word.at + word.len == rest.at) /* no separator follows */
+        if (token.at + token.len == rest.at) /* no separator follows */
             return schedule->args >= form->least && form->valid(schedule->arg, schedule->args);
     }
 }
 
-frug_status frugi_parse_schedule(const frugi_option_row *row, frugi_word value, frug_config *config) {
+frug_status frugi_parse_schedule(const frugi_option_row *row, frugi_token value, frug_config *config) {
     (void)row;
-    frugi_word rest = value, name = frugi_word_split(&rest, ':');
+    frugi_token rest = value, name = frugi_token_split(&rest, ':');
     size_t kind = 0;
-    if (!frugi_word_find(name, form_name, NULL, &kind))
-        return frugi_word_unknown(name, "value", " of schedule", form_name, NULL);
+    if (!frugi_token_find(name, form_name, NULL, &kind))
+        return frugi_token_unknown(name, "value", " of schedule", form_name, NULL);
     const schedule_form *form = &forms[kind];
     frugi_schedule schedule = {.kind = (frugi_schedule_kind)kind};
     if (name.len == value.len && form->optional) {
@@ -136,7 +136,7 @@ frug_status frugi_parse_schedule(const frugi_option_row *row, frugi_word value, 
         memcpy(schedule.arg, form->fallback, sizeof form->fallback);
     } else if (!read_args(form, rest, &schedule)) {
         return frugi_fail(FRUG_ERR_CONFIG, "config: bad value '%.*s' of schedule at position %zu; accepted: %s",
-                          frugi_word_shown(value), value.at, value.position, form->accepted);
+                          frugi_token_shown(value), value.at, value.position, form->accepted);
     }
     config->schedule = schedule;
     return FRUG_OK;
@@ -146,7 +146,7 @@ frugi_schedule frugi_schedule_constant(double sparsity) {
     return (frugi_schedule){.kind = FRUGI_SCHEDULE_CONSTANT, .args = 1, .arg = {sparsity}};
 }
 
-frug_status frugi_parse_density(const frugi_option_row *row, frugi_word value, frug_config *config) {
+frug_status frugi_parse_density(const frugi_option_row *row, frugi_token value, frug_config *config) {
     double density = 0;
     if (!frugi_read_double(value.at, value.len, &density) || !is_sparsity(1.0 - density))
         return frugi_option_bad_number(row, value);

@@ -7,8 +7,8 @@
 
 #define DEGREE_MAX 1024
 
-static int read_random(frugi_word rest, frug_config *config) {
-    frugi_word degree = frugi_word_split(&rest, ':');
+static int read_random(frugi_token rest, frug_config *config) {
+    frugi_token degree = frugi_token_split(&rest, ':');
     uint64_t d = 0;
     if (!frugi_read_u64(degree.at, degree.len, &d) || d < 1 || d > DEGREE_MAX)
         return 0;
@@ -17,14 +17,14 @@ static int read_random(frugi_word rest, frug_config *config) {
     return degree.at + degree.len == rest.at || frugi_read_u64(rest.at, rest.len, &config->graph_seed);
 }
 
-frug_status frugi_parse_topology(const frugi_option_row *row, frugi_word value, frug_config *config) {
-    frugi_word rest = value, name = frugi_word_split(&rest, ':');
+frug_status frugi_parse_topology(const frugi_option_row *row, frugi_token value, frug_config *config) {
+    frugi_token rest = value, name = frugi_token_split(&rest, ':');
     config->degree = 0;
     config->graph_seed = 0;
-    config->topology = frugi_word_is(value, "torus") ? FRUGI_TOPOLOGY_TORUS : FRUGI_TOPOLOGY_RING;
-    if (frugi_word_is(value, "ring") || frugi_word_is(value, "torus"))
+    config->topology = frugi_token_is(value, "torus") ? FRUGI_TOPOLOGY_TORUS : FRUGI_TOPOLOGY_RING;
+    if (frugi_token_is(value, "ring") || frugi_token_is(value, "torus"))
         return FRUG_OK;
-    if (!frugi_word_is(name, "random") || !read_random(rest, config))
+    if (!frugi_token_is(name, "random") || !read_random(rest, config))
         return frugi_option_bad_number(row, value);
     return FRUG_OK;
 }

@@ -82,7 +82,7 @@ frug_status frugi_config_reset_unused(frug_config *config) {
         const frugi_option_row *row = find_row(users[i].option, &bit);
         const char *fallback = row->option.fallback;
         if (!users[i].is_used(config) && !(config->given & bit))
-            FRUG_TRY(row->parse(row, (frugi_word){fallback, strlen(fallback), 1}, config));
+            FRUG_TRY(row->parse(row, (frugi_token){fallback, strlen(fallback), 1}, config));
     }
     return FRUG_OK;
 }

@@ -129,7 +129,7 @@ struct frug_optimizer {
     size_t tensors;
     uint64_t used[FRUGI_UPDATE_RULES]; /* floats or blocks of all tensors with a rule */
     float age_weight1[FRUGI_OPTIM_WINDOW],
-        age_weight2[FRUGI_OPTIM_WINDOW]; /* weight of an entry of so many steps ago */
+        age_weight2[FRUGI_OPTIM_WINDOW]; /* weight of an entry of this many steps ago */
 
     frugi_inertia inertia;
     void *arena;

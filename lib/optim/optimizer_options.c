@@ -8,7 +8,7 @@
 #include "optim/target.h"
 
 #include "config/number.h"
-#include "config/keyword.h"
+#include "config/config_token.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -124,15 +124,15 @@ static const char *row_name(const void *ctx, size_t i, size_t *len) {
     return rows[i].name;
 }
 
-static const option_row *find_row(frugi_word name) {
+static const option_row *find_row(frugi_token name) {
     size_t which = 0;
-    return frugi_word_find(name, row_name, NULL, &which) ? &rows[which] : NULL;
+    return frugi_token_find(name, row_name, NULL, &which) ? &rows[which] : NULL;
 }
 
 /* ---- parse --------------------------------------------------------------- */
 
 /* Of a list joined by +. */
-static bool has_empty_item(frugi_word list) {
+static bool has_empty_item(frugi_token list) {
     bool empty = true;
     for (size_t i = 0; i < list.len; i++) {
         if (list.at[i] == '+' && empty)
@@ -142,7 +142,7 @@ static bool has_empty_item(frugi_word list) {
     return empty;
 }
 
-static bool read_value(const option_row *row, frugi_word value, void *field) {
+static bool read_value(const option_row *row, frugi_token value, void *field) {
     double real = 0;
     uint64_t count = 0;
     size_t which = 0;
@@ -151,12 +151,12 @@ static bool read_value(const option_row *row, frugi_word value, void *field) {
     case ROW_GAIN:
     case ROW_INERTIA:
     case ROW_REAL:
-        if (row->type == ROW_GAIN && frugi_word_is(value, "auto"))
+        if (row->type == ROW_GAIN && frugi_token_is(value, "auto"))
             real = 0;
-        else if (row->type == ROW_BETA2 && frugi_word_is(value, "auto"))
+        else if (row->type == ROW_BETA2 && frugi_token_is(value, "auto"))
             real = -1;
-        else if (row->type == ROW_INERTIA && (frugi_word_is(value, "auto") || frugi_word_is(value, "off")))
-            real = frugi_word_is(value, "auto") ? -1 : 0;
+        else if (row->type == ROW_INERTIA && (frugi_token_is(value, "auto") || frugi_token_is(value, "off")))
+            real = frugi_token_is(value, "auto") ? -1 : 0;
         else if (!frugi_read_double(value.at, value.len, &real) || real < row->min || real > row->max)
             return false;
         memcpy(field, &real, sizeof real);
@@ -167,7 +167,7 @@ static bool read_value(const option_row *row, frugi_word value, void *field) {
         memcpy(field, &count, sizeof count);
         return true;
     case ROW_KEYWORD:
-        if (!frugi_word_find(value, frugi_choice_of_text, row->accepted, &which))
+        if (!frugi_token_find(value, frugi_choice_of_text, row->accepted, &which))
             return false;
         count = which;
         memcpy(field, &count, sizeof count);
@@ -182,14 +182,14 @@ static bool read_value(const option_row *row, frugi_word value, void *field) {
     return false;
 }
 
-static frug_status parse_item(const frug_optimizer_kind *kind, frugi_word item, frugi_optim_options *options) {
-    frugi_word value = item, name = frugi_word_split(&value, '=');
+static frug_status parse_item(const frug_optimizer_kind *kind, frugi_token item, frugi_optim_options *options) {
+    frugi_token value = item, name = frugi_token_split(&value, '=');
     char context[32];
     size_t which = 0;
     FRUG_FAIL_IF(item.len == 0, FRUG_ERR_CONFIG, "config: option=value expected at position %zu", item.position);
     snprintf(context, sizeof context, " of %s", kind->name);
-    if (!frugi_word_find(name, kind_option, kind, &which))
-        return frugi_word_unknown(name, "option", context, kind_option, kind);
+    if (!frugi_token_find(name, kind_option, kind, &which))
+        return frugi_token_unknown(name, "option", context, kind_option, kind);
     const option_row *row = find_row(name);
     FRUG_FAIL_IF(value.len == 0, FRUG_ERR_CONFIG, "config: option '%s' at position %zu needs a value; accepted: %s",
                  row->name, name.position, row->accepted);
@@ -197,15 +197,15 @@ static frug_status parse_item(const frug_optimizer_kind *kind, frugi_word item, 
         return FRUG_OK;
     snprintf(context, sizeof context, " of %s", row->name);
     if (row->type == ROW_KEYWORD)
-        return frugi_word_unknown(value, "value", context, frugi_choice_of_text, row->accepted);
+        return frugi_token_unknown(value, "value", context, frugi_choice_of_text, row->accepted);
     return frugi_fail(FRUG_ERR_CONFIG, "config: bad value '%.*s' of %s at position %zu; accepted: %s",
-                      frugi_word_shown(value), value.at, row->name, value.position, row->accepted);
+                      frugi_token_shown(value), value.at, row->name, value.position, row->accepted);
 }
 
 /* A separator must be followed by an item, so "a=1," ends in an empty item, which is an error. */
-static frug_status parse_items(const frug_optimizer_kind *kind, frugi_word rest, frugi_optim_options *options) {
+static frug_status parse_items(const frug_optimizer_kind *kind, frugi_token rest, frugi_optim_options *options) {
     for (;;) {
-        frugi_word item = frugi_word_split(&rest, ',');
+        frugi_token item = frugi_token_split(&rest, ',');
         FRUG_TRY(parse_item(kind, item, options));
         if (item.at + item.len == rest.at)
             return FRUG_OK;
@@ -246,14 +246,14 @@ static frug_status check_characters(const char *text) {
 
 frug_status frugi_optim_parse(const char *text, frugi_optim_options *options) {
     FRUG_TRY(check_characters(text));
-    frugi_word rest = {text, strlen(text), 1};
-    frugi_word name = frugi_word_split(&rest, ':');
+    frugi_token rest = {text, strlen(text), 1};
+    frugi_token name = frugi_token_split(&rest, ':');
     size_t which = 0;
-    if (!frugi_word_find(name, kind_name, NULL, &which))
-        return frugi_word_unknown(name, "optimizer", "", kind_name, NULL);
+    if (!frugi_token_find(name, kind_name, NULL, &which))
+        return frugi_token_unknown(name, "optimizer", "", kind_name, NULL);
     const frug_optimizer_kind *kind = &kinds[which];
     frugi_optim_options read = {.kind = (frugi_optim)which, .c = which == FRUGI_OPTIM_SGC};
-    FRUG_TRY(parse_items(kind, (frugi_word){kind->options, strlen(kind->options), 1}, &read));
+    FRUG_TRY(parse_items(kind, (frugi_token){kind->options, strlen(kind->options), 1}, &read));
     if (name.at + name.len != rest.at)
         FRUG_TRY(parse_items(kind, rest, &read));
     FRUG_TRY(validate_options(&read));
@@ -299,7 +299,7 @@ void frugi_optim_print(const frugi_optim_options *options, char text[FRUGI_OPTIM
     const char *name;
     for (size_t i = 0; (name = kind_option(kind, i, &len)); i++) {
         char value[VALUE_TEXT];
-        print_value(find_row((frugi_word){name, len, 1}), options, value);
+        print_value(find_row((frugi_token){name, len, 1}), options, value);
         used +=
             (size_t)snprintf(text + used, FRUGI_OPTIM_TEXT - used, "%s%.*s=%s", i ? "," : ":", (int)len, name, value);
     }

@@ -92,7 +92,7 @@ typedef struct fgp_gradient_row {
     double bytes;        /* of states */
     double found;        /* share of the largest entries of the mean that were recovered, as many as selected */
     double error;        /* |x - m| / |m| */
-    double error_best;   /* the same of the best x with so many entries */
+    double error_best;   /* the same of the best x with this many entries */
     double in_union;     /* entries of m, over s */
     double heavy;        /* entries with 90 % of its energy, over s */
     double cosine;       /* of the step and that of AdamW on the selected entries */

@@ -137,7 +137,7 @@ static int run_man(const fgp_args *args) {
     puts(".SH ENVIRONMENT\n.TP\n\\fBFRUG_ISA\\fR\n"
          "Use this instruction-set variant instead of the best one; \\fBfrugrad inspect\\fR lists them.\n"
          ".TP\n\\fBOMP_NUM_THREADS\\fR\nHow many threads to use.\n"
-         ".TP\n\\fBFRUGRAD_PROGRESS\\fR\nShow progress of work that takes longer than so many seconds; 2 unless "
+         ".TP\n\\fBFRUGRAD_PROGRESS\\fR\nShow progress of work that takes longer than this many seconds; 2 unless "
          "set. \\fBoff\\fR shows none.\n"
          ".SH EXIT STATUS\n0 if all went well, 1 after a failure, 2 if the command line is wrong or empty, 130 if "
          "training was "

@@ -73,15 +73,15 @@ static const char *piece_text(const session *s, int32_t id, char *dst, size_t ca
     int rest = 0;
     const unsigned char *piece = s->tokens != NULL ? fgt_tokenizer_piece(s->tokens, id, &len)
                                                    : fgt_wordpiece_piece(s->pieces, (uint32_t)id, &len, &rest);
-    json_t *sound = len == 0 ? NULL : json_stringn((const char *)piece, len); /* NULL: not UTF-8 */
+    json_t *valid = len == 0 ? NULL : json_stringn((const char *)piece, len); /* NULL: not UTF-8 */
     dst[0] = '\0';
     if (rest)
         used = (size_t)snprintf(dst, cap, "##");
     for (size_t i = 0; i < len && used + 5 < cap; i++) {
-        int plain = piece[i] >= 0x80 ? sound != NULL : piece[i] >= ' ' && piece[i] != 0x7F;
+        int plain = piece[i] >= 0x80 ? valid != NULL : piece[i] >= ' ' && piece[i] != 0x7F;
         used += (size_t)snprintf(dst + used, cap - used, plain ? "%c" : "\\x%02X", piece[i]);
     }
-    json_decref(sound);
+    json_decref(valid);
     return dst;
 }
 

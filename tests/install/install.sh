@@ -51,9 +51,9 @@ target_link_libraries(with_static frugrad::frugrad_static)
 CMAKE
 
 expect() {
-    local said
-    said=$("$@") || fail "$* failed"
-    [[ $said == *",feedback=dgc,"*"value=int8"* ]] || fail "$* said: $said"
+    local output
+    output=$("$@") || fail "$* failed"
+    [[ $output == *",feedback=dgc,"*"value=int8"* ]] || fail "$* prints: $output"
 }
 
 export PKG_CONFIG_PATH=$libdir/pkgconfig
@@ -69,11 +69,11 @@ cmake -S "$work" -B "$work/build" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPIL
 expect "$work/build/with_shared"
 expect "$work/build/with_static"
 
-said=$(cd "$work" && env -u FRUGRAD_LIBRARY LD_LIBRARY_PATH="$libdir" PYTHONPATH="$FRUGRAD_SOURCE/python" \
+output=$(cd "$work" && env -u FRUGRAD_LIBRARY LD_LIBRARY_PATH="$libdir" PYTHONPATH="$FRUGRAD_SOURCE/python" \
     python3 -B -c 'import frugrad; print(frugrad.Config("dgc").text)') || fail "Python does not find the library"
-[[ $said == *",feedback=dgc,"* ]] || fail "Python says: $said"
+[[ $output == *",feedback=dgc,"* ]] || fail "Python prints: $output"
 
-# The examples, as their first lines say; with MPI where there is one.
+# The examples, as their first lines document; with MPI where there is one.
 build_example() {
     local compiler=$1 package=$2 name=$3 flags
     read -ra flags <<<"$(pkg-config --cflags --libs "$package")"
@@ -134,9 +134,9 @@ C
 sed -i -e 's/REQUIRED/REQUIRED COMPONENTS mpi/' -e 's/frugrad::frugrad/&_mpi/' "$work/CMakeLists.txt"
 
 expect_mpi() {
-    local said
-    said=$("$@") || fail "$* failed"
-    [[ $said == "invalid argument: "*"MPI is not initialized" ]] || fail "$* said: $said"
+    local output
+    output=$("$@") || fail "$* failed"
+    [[ $output == "invalid argument: "*"MPI is not initialized" ]] || fail "$* prints: $output"
 }
 
 read -ra shared <<<"$(pkg-config --cflags --libs frugrad_mpi)"

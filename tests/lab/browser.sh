@@ -100,14 +100,14 @@ for (const chart of charts) {
         if (r.width === 0)
             continue;
         const box = {left: r.left, right: r.right, top: r.top + ink, bottom: r.bottom - ink, words};
-        const told = `${section ? section.id : ""} ${chart.getAttribute("aria-label")}: ${words}`;
+        const where = `${section ? section.id : ""} ${chart.getAttribute("aria-label")}: ${words}`;
         if (r.left < edge.left - 0.5 || r.right > edge.right + 0.5 || box.top < edge.top - 0.5 || box.bottom > edge.bottom + 0.5)
-            faults.push(told + " is cut off");
+            faults.push(where + " is cut off");
         if (words.includes("\u2026") && !absurd && !words.includes("<"))
-            faults.push(told + " is shortened");
+            faults.push(where + " is shortened");
         for (const other of seen)
             if (overlap(box, other))
-                faults.push(told + " covers " + other.words);
+                faults.push(where + " covers " + other.words);
         seen.push(box);
         texts++;
     }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# `frugrad compare` runs every method of a suite once, goes on after a signal and after kill -9 without repeating a run,
-# leaves no child behind, records a run that diverges and goes on, and says what is wrong with what it is told.
+# `frugrad compare` runs every method of a suite once, resumes after a signal and after kill -9 without repeating a run,
+# leaves no child running, records a run that diverges and continues, and reports wrong options.
 set -euo pipefail
 export FRUGRAD_PROGRESS=off # how long things take must not change what is printed
 # A leak check costs seconds per process on ARM; the last lines make it once.
@@ -23,8 +23,8 @@ lines() {
     fail "no $2 runs in a minute"
 }
 
-# nobody DIR: no child that writes there is left
-nobody() {
+# no_child DIR: no child that writes there is left
+no_child() {
     for _ in $(seq 100); do
         pgrep -f -- "--metrics $1/work" >left || return 0
         sleep 0.05
@@ -37,9 +37,9 @@ $compare --seeds 2 --rates 3 --plan --out a >plan
 [ ! -e a ] || fail "--plan writes"
 [ "$(grep -c '^frugrad train .*--judge valid' plan)" = 9 ] || fail "the plan has not 9 searches: $(cat plan)"
 [ "$(grep -c '^frugrad train .*# at the best rate' plan)" = 6 ] || fail "the plan has not 6 tests: $(cat plan)"
-tail -1 plan | grep -q '^# 15 runs' || fail "the plan does not say 15 runs: $(tail -1 plan)"
+tail -1 plan | grep -q '^# 15 runs' || fail "the plan does not have 15 runs: $(tail -1 plan)"
 
-# -- a signal (a shell's background does not hear Ctrl-C itself), then kill -9 and half a line, then the rest
+# -- a signal (a shell ignores Ctrl-C for background jobs), then kill -9 and half a line, then the rest
 $compare --seeds 2 --jobs 1 --out a >out 2>err &
 pid=$!
 lines a 1
@@ -47,17 +47,17 @@ kill -TERM $pid
 code=0
 wait $pid || code=$?
 [ $code = 130 ] || fail "after a signal the status is $code: $(cat err)"
-grep -q 'interrupted; . runs are left' err || fail "a signal is not told: $(cat err)"
-nobody a
+grep -q 'interrupted; . runs are left' err || fail "a signal is not reported: $(cat err)"
+no_child a
 before=$(wc -l <a/runs.jsonl)
 $compare --seeds 2 --jobs 1 --out a >out 2>err &
 pid=$!
 lines a $((before + 1))
 if $compare --seeds 2 --out a >out2 2>err2; then fail "two comparisons write one file"; fi
-grep -q 'in use' err2 || fail "it is not said that the file is in use: $(cat err2)"
+grep -q 'in use' err2 || fail "no message that the file is in use: $(cat err2)"
 kill -9 $pid
 { wait $pid || true; } 2>wait.err
-nobody a
+no_child a
 printf '{"format":1,"kind":"run","suite":"pap' >>a/runs.jsonl
 cp a/runs.jsonl before.jsonl
 $compare --seeds 2 --jobs 2 --out a >out 2>err || fail "going on fails: $(cat err)"
@@ -126,9 +126,9 @@ grep -q 'first: frugrad compare --suite ablation' err || fail "no way out given:
 "$FRUGRAD" compare --suite ablation --tasks mlp-stripes --methods dense,plain --out equal >out 2>err || fail "$(cat err)"
 "$FRUGRAD" compare --suite bytes $equal >out 2>err || fail "suite bytes fails: $(cat err)"
 if "$FRUGRAD" compare --suite bytes $equal --workers 2 >out2 2>err2; then fail "bytes of four workers are taken for those of two"; fi
-grep -q '1 of 3 cells are skipped' err || fail "what is left out is not told: $(cat err)"
+grep -q '1 of 3 cells are skipped' err || fail "what is left out is not reported: $(cat err)"
 "$FRUGRAD" compare --suite ablation $equal >out 2>err || fail "$(cat err)"
-"$FRUGRAD" compare --suite bytes $equal >out 2>err || fail "suite bytes does not go on: $(cat err)"
+"$FRUGRAD" compare --suite bytes $equal >out 2>err || fail "suite bytes does not continue: $(cat err)"
 grep -Eq '^method +steps +rate' out || fail "steps that differ are not in the table: $(cat out)"
 grep -Eq '^base, sparsity rising from 50 to 94 % .*B +(9[0-9]|10[0-9])\.[0-9] % ' out || fail "bytes are not put beside all of dense: $(cat out)"
 python3 - <<'PY' || fail "runs of suite bytes are not as promised"
@@ -152,11 +152,11 @@ mkdir d && cp d.jsonl d/runs.jsonl
 "$FRUGRAD" compare --suite structured --tasks gpt2-rules --methods heads --workers 1 --out d >out 2>err || fail "$(cat err)"
 [ "$(wc -l <d/runs.jsonl)" = 2 ] || fail "what failed is not tried again: $(cat d/runs.jsonl)"
 
-# -- runs by another command are not taken for these, nor are they in the table: that is told
+# -- runs by another command are not taken for these, nor are they in the table: that is reported
 mkdir j
 sed 's/--steps 100/--steps 90/' a/runs.jsonl >j/runs.jsonl
 $compare --seeds 2 --plan --out j >out 2>err
-grep -q '6 runs of these methods by other commands' err || fail "runs by other commands are not told: $(cat err)"
+grep -q '6 runs of these methods by other commands' err || fail "runs by other commands are not reported: $(cat err)"
 tail -1 out | grep -q '^# 6 runs' || fail "runs by other commands count: $(tail -1 out)"
 $compare --seeds 2 --seconds 0 --out j >out 2>err || fail "--seconds 0 beside other runs: $(cat err)"
 [ ! -s out ] || fail "runs by other commands are in the table: $(cat out)"
@@ -187,12 +187,12 @@ assert [r.get("diverged") for r in runs[:2]] == [True, True] and len(runs) >= 4,
 assert runs[2]["phase"] == "tune" and runs[2]["rate"] < min(r["rate"] for r in runs[:2]), runs[2]["rate"]
 PY
 
-# -- fine-tuning: a model is trained first, once; a scale is searched where the method has one; states are told
+# -- fine-tuning: a model is trained first, once; a scale is searched where the method has one; states are reported
 sgc="$FRUGRAD compare --suite sgc --tasks gpt2-rules --methods head,lora-4096,mesgc-1024 --rates 2 --out tuned"
 $sgc >out 2>err || fail "fine-tuning fails: $(cat err)"
 made=$(stat -c %Y.%i tuned/work/before-gpt2-rules/*.safetensors)
 cp tuned/runs.jsonl was
-$sgc >out 2>err || fail "fine-tuning does not go on: $(cat err)"
+$sgc >out 2>err || fail "fine-tuning does not continue: $(cat err)"
 cmp -s tuned/runs.jsonl was || fail "fine-tuning repeats what is done"
 [ "$(stat -c %Y.%i tuned/work/before-gpt2-rules/*.safetensors)" = "$made" ] || fail "the model to begin with is made again"
 grep -Eq '^method +rate or scale +perplexity +states +optimizer bytes +ms/step +seeds$' out || fail "columns: $(cat out)"
@@ -231,7 +231,7 @@ printf 'nothing\n' >sst/glue/SST-2/test_labeled.tsv
 touch weights/gpt2-bytes.safetensors
 lm="--suite sgc --size small --tasks lm --data sst --seconds 0 --out k"
 if "$FRUGRAD" compare $lm --weights weights >out 2>err; then fail "a table without sentences passes"; fi
-grep -q "test_labeled.tsv: no column 'sentence'" err || fail "it is not said which column is missing: $(cat err)"
+grep -q "test_labeled.tsv: no column 'sentence'" err || fail "no message which column is missing: $(cat err)"
 cp sst/glue/SST-2/train.tsv sst/glue/SST-2/test_labeled.tsv
 "$FRUGRAD" compare $lm --weights weights >out 2>err || fail "the text of SST-2 fails: $(cat err)"
 [ "$(cat k/work/text/train.txt)" = $'a cat sat\nno dogs' ] || fail "the text is: $(cat k/work/text/train.txt)"
@@ -239,7 +239,7 @@ cp sst/glue/SST-2/train.tsv sst/glue/SST-2/test_labeled.tsv
 
 # -- time that is up, and words that are wrong
 $compare --seconds 0 --out e >out 2>err || fail "--seconds 0 fails: $(cat err)"
-grep -q 'time is up; 3 runs are left' err || fail "it is not said that time is up: $(cat err)"
+grep -q 'time is up; 3 runs are left' err || fail "no message that time is up: $(cat err)"
 
 # -- a disk that is full is not a matter of time, and leaves no half a line
 mkdir full
@@ -251,7 +251,7 @@ room=$(($(wc -c <full.jsonl) / 1024 + 1))
 code=0
 (trap '' XFSZ; ulimit -f $room; $compare --jobs 1 --out full >out 2>err) || code=$?
 [ $code = 1 ] || fail "a full disk exits with $code: $(cat err)"
-grep -q 'runs.jsonl: cannot write' err || fail "a full disk is not told: $(cat err)"
+grep -q 'runs.jsonl: cannot write' err || fail "a full disk is not reported: $(cat err)"
 if grep -q 'time is up' err; then fail "a full disk is called time: $(cat err)"; fi
 cmp -s full.jsonl full/runs.jsonl || fail "a full disk leaves half a line"
 
@@ -263,7 +263,7 @@ wrong() {
     [ "$code" = "$status" ] || fail "'$*' exits with $code, not $status: $(cat err)"
     [ ! -s out ] || fail "'$*' prints on stdout: $(cat out)"
     [ "$(grep -vc '^  hint: ' err)" = 1 ] || fail "'$*': not one line but: $(cat err)"
-    grep -Eq -- "$pattern" err || fail "'$*' does not say '$pattern' but: $(cat err)"
+    grep -Eq -- "$pattern" err || fail "'$*' does not print '$pattern' but: $(cat err)"
 }
 wrong 2 -- '--out DIR missing'
 wrong 2 'papr' --suite papr --out f

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # `frugrad compare --size full` starts Python for every run, one at a time, with the words that are recorded; takes its
-# summary and metrics as those of `frugrad train`; and says once, before all, when PyTorch cannot be loaded. The Python
+# summary and metrics as those of `frugrad train`; and reports once, before the first run, that PyTorch cannot be loaded. The Python
 # here is a script that trains nothing; tests/python/test_train.py has the trainer.
 set -euo pipefail
 export FRUGRAD_PROGRESS=off # how long things take must not change what is printed
@@ -92,7 +92,7 @@ if grep -v '^#' plan.small | grep -qv '^frugrad train'; then fail "size small st
 code=0
 $full --tasks resnet18-cifar10 --methods dense,topk,frugrad,no-feedback --seeds 2 --out a >out 2>err || code=$?
 [ $code = 1 ] || fail "with a refused method the status is $code: $(cat err)"
-grep -q '1 run failed; their output is in a/work' err || fail "a refused run is not told: $(cat err)"
+grep -q '1 run failed; their output is in a/work' err || fail "a refused run is not reported: $(cat err)"
 grep -Eq '^FruGrad 94 % +0\.25 +89\.85 ± .* 2$' out || fail "no line of FruGrad: $(cat out)"
 python3 - <<'PY' || fail "the records are not as promised"
 import json
@@ -130,7 +130,7 @@ tail -1 started >last
 grep -q -- '--model gpt2-small:length=512,dropout=0 --data data/wikitext-2 --method dense' last || fail "$(cat last)"
 grep -q -- '--judge valid' started || fail "a search of GPT-2 is not judged by the validation split"
 
-# -- no PyTorch is told once, and nothing is started
+# -- no PyTorch is reported once, and nothing is started
 printf '#!/bin/sh\necho "ModuleNotFoundError: No module named '"'torch'"'" >&2\nexit 1\n' >bin/bare
 chmod +x bin/bare
 without() {
@@ -138,7 +138,7 @@ without() {
     FRUGRAD_PYTHON=$1 $full --out c >out 2>err || code=$?
     [ $code = 1 ] || fail "without PyTorch the status is $code: $(cat err)"
     [ "$(grep -vc '^  hint: ' err)" = 1 ] || fail "not one line but: $(cat err)"
-    grep -q "$2" err || fail "it is not said that '$2': $(cat err)"
+    grep -q "$2" err || fail "no message that '$2': $(cat err)"
     [ ! -s c/runs.jsonl ] || fail "runs without PyTorch are recorded"
     [ -z "$(ls c/work)" ] || fail "files stay: $(ls c/work)"
 }

@@ -90,8 +90,8 @@ for row in rows[1:]:
         assert word == "%.1f ± %.1f %%" % (100 * share, 100 * spread), (row, task, share, spread)
         checked += 1
 assert checked == 8 and [row[-1] for row in rows[1:]] == ["2"] * (len(rows) - 1), (checked, rows)
-told = [html.unescape(text) for text in re.findall(r'<li class="loss">(.*?)</li>', page)]
-assert told and [line[2:] for line in losses.split("\n") if line.startswith("- ")] == told, (losses, told)
+listed = [html.unescape(text) for text in re.findall(r'<li class="loss">(.*?)</li>', page)]
+assert listed and [line[2:] for line in losses.split("\n") if line.startswith("- ")] == listed, (losses, listed)
 PY
 
 # -- everything there is to show; nothing is fetched, nothing runs
@@ -140,15 +140,15 @@ PY
 # -- only what was searched is called searched
 head -3 "$recorded" | sed 's/"phase": *"tune"/"phase":"test"/' >"$work/given.jsonl"
 "$FRUGRAD" report "$work/given.jsonl" -o "$work/given.html" >"$work/out"
-! grep -Eq 'did best in its search|searched ran at the best' "$work/given.html" || fail "rates that nobody searched are called the best"
-grep -q 'Learning rates were not searched: each method ran at the rate in its row' "$work/given.html" || fail "rates that were given are not told"
+! grep -Eq 'did best in its search|searched ran at the best' "$work/given.html" || fail "rates that were not searched are called the best"
+grep -q 'Learning rates were not searched: each method ran at the rate in its row' "$work/given.html" || fail "rates that were given are not reported"
 task=$(grep -Em1 '"phase": ?"tune"' "$recorded" | grep -Eo '"task": ?"[^"]*"')
 grep -F "$task" "$recorded" >"$work/tuned.jsonl"
 "$FRUGRAD" report "$work/tuned.jsonl" -o "$work/tuned.html" >"$work/out"
-grep -q 'Each method ran at the learning rate that did best in its search' "$work/tuned.html" || fail "a search is not told"
-grep -q 'Methods whose learning rate was searched ran at the best one' "$work/sample.html" || fail "a search of some is not told"
-grep -q 'searched with 2 runs for every method' "$work/page.html" || fail "the page does not say how rates were searched"
-grep -q 'searched with 0 to 3 runs, not as many' "$work/sample.html" || fail "unequal searches are not told"
+grep -q 'Each method ran at the learning rate that did best in its search' "$work/tuned.html" || fail "a search is not reported"
+grep -q 'Methods whose learning rate was searched ran at the best one' "$work/sample.html" || fail "a search of some is not reported"
+grep -q 'searched with 2 runs for every method' "$work/page.html" || fail "the page has no text on how rates were searched"
+grep -q 'searched with 0 to 3 runs, not as many' "$work/sample.html" || fail "unequal searches are not reported"
 "$FRUGRAD" report "$work/sample.jsonl" --suite scaling >"$work/out"
 [ "$(grep -c ': resnet20' "$work/out")" = 1 ] || fail "--suite shows another suite: $(cat "$work/out")"
 
@@ -196,7 +196,7 @@ wrong() {
     [ "$got" = "$code" ] || fail "'$*' exits with $got, not $code"
     [ ! -s "$work/out" ] || fail "'$*' prints on stdout"
     [ "$(grep -vc '^  hint: ' "$work/err")" = 1 ] || fail "'$*': not one line but: $(cat "$work/err")"
-    grep -Eq -- "$pattern" "$work/err" || fail "'$*' does not say '$pattern' but: $(cat "$work/err")"
+    grep -Eq -- "$pattern" "$work/err" || fail "'$*' does not print '$pattern' but: $(cat "$work/err")"
 }
 mkdir "$work/empty"
 : >"$work/nothing.jsonl"

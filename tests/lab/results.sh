@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # README.md and docs/results.md have the tables and charts of results/compare; `tools/results.py` fills them, keeps what
-# is written around them, notices what is out of step, and makes records small without changing what they say.
+# is written around them, notices what is out of step, and makes records small without changing their content.
 set -euo pipefail
 export FRUGRAD_PROGRESS=off # how long things take must not change what is printed
 export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
@@ -56,7 +56,7 @@ python3 -B "$tool" slim torn.jsonl long.jsonl -o root/results/compare/smoke-a.js
 python3 -B "$tool" slim sample.jsonl -o root/results/compare/small-b.jsonl >>out
 "$FRUGRAD" report long.jsonl --no-times >before
 "$FRUGRAD" report root/results/compare/smoke-a.jsonl --no-times >after
-cmp before after || fail "slim records say something else"
+cmp before after || fail "slim records have another content"
 python3 - <<'PY'
 import json
 runs = [json.loads(line) for line in open("root/results/compare/smoke-a.jsonl", encoding="utf-8")]
@@ -87,7 +87,7 @@ printf '%s\n' 'words <!-- results -->' '<!-- results: files -->' '<!-- /results 
     >root/docs/results.md
 fill() { python3 -B "$tool" fill --root root "$@" >out 2>err; }
 if fill --check; then fail "--check finds nothing wrong with pages that are not filled"; fi
-grep -q 'README.md, docs/results.md, docs/results/sparsity-small' err || fail "--check does not say what is wrong: $(cat err)"
+grep -q 'README.md, docs/results.md, docs/results/sparsity-small' err || fail "--check does not report what is wrong: $(cat err)"
 grep -q '^old$' root/README.md && [ ! -e root/docs/results ] || fail "--check writes"
 fill || fail "fill fails: $(cat err)"
 fill --check || fail "what was just filled is wrong: $(cat err)"
@@ -96,14 +96,14 @@ fill --check || fail "what was just filled is wrong: $(cat err)"
 grep -q '^| FruGrad 94 % | 6.0 % | 6.0 % | 123.5 % | 99.9 ± 0.2 % | 99.4 ± 0.8 % | 3 |$' root/README.md || fail "no row of FruGrad: $(cat root/README.md)"
 grep -q '^\*\*paper (smoke)\*\*$' root/README.md || fail "two sizes have no titles"
 grep -q '^- FruGrad 99 % is behind dense by more than the spread' root/docs/results.md || fail "no losses"
-grep -q '^No runs of the suite `momentum` are recorded yet.$' root/docs/results.md || fail "a suite without runs is not told"
+grep -q '^No runs of the suite `momentum` are recorded yet.$' root/docs/results.md || fail "a suite without runs is not reported"
 grep -q '^!\[.*\](results/sparsity-small-resnet20-cifar10-sparsity.svg)$' root/docs/results.md || fail "no chart"
 grep -Eq '^\| `results/compare/smoke-a.jsonl` \| [0-9]+ \| 0 \| 2 cores, Fast, Linux 6.1 y \| 0.2.0 \| abc1234 \|$' root/docs/results.md ||
     fail "the files are not listed: $(grep smoke-a root/docs/results.md)"
 ! grep -Eq 'state vs dense \| ms/step|as long as a dense' root/README.md root/docs/results.md || fail "times of busy machines are shown"
 
 # -- what is out of step is found
-try() { # WHAT FILE SED-SCRIPT PATTERN: after the change --check fails and says PATTERN
+try() { # WHAT FILE SED-SCRIPT PATTERN: after the change --check fails and prints PATTERN
     cp "$2" kept
     sed -i "$3" "$2"
     ! cmp -s "$2" kept || fail "$1: nothing was changed"

@@ -301,7 +301,7 @@ static void errors_name_the_line(void **state) {
         {"[]", "line 2: not an object"},
         {"{}", "format is missing"},
         {"{\"format\":\"1\"}", "format is not a whole number"},
-        {"{\"format\":2}", "format is 2, and this program knows 1"},
+        {"{\"format\":2}", "format is 2; this program supports format 1"},
         {"{\"format\":1}", "kind is missing"},
         {"{\"format\":1,\"kind\":\"x\"}", "kind is 'x'"},
         {"{\"format\":1,\"kind\":\"run\"}", "suite is missing"},
@@ -371,16 +371,16 @@ static void an_incomplete_end_is_ignored_and_a_long_list_rejected(void **state) 
 }
 
 static void one_line_for_files_that_are_not_there(void **state) {
-    stderr_capture said;
+    stderr_capture errors;
     FILE *null = fopen("/dev/null", "w");
     (void)state;
-    stderr_capture_begin(&said);
+    stderr_capture_begin(&errors);
     int code = fgl_report_tables("/nowhere/at/all", NULL, NULL, null);
-    stderr_capture_end(&said);
+    stderr_capture_end(&errors);
     fclose(null);
     assert_int_equal(code, 1);
-    assert_non_null(strstr(said.text, "/nowhere/at/all"));
-    assert_ptr_equal(strchr(said.text, '\n'), said.text + strlen(said.text) - 1);
+    assert_non_null(strstr(errors.text, "/nowhere/at/all"));
+    assert_ptr_equal(strchr(errors.text, '\n'), errors.text + strlen(errors.text) - 1);
 }
 
 /* ---- conclusions -------------------------------------------------------------------------------------------- */

@@ -18,7 +18,7 @@ check_error() {
     [ "$3" = 1 ] || [ "$3" = 2 ] || fail "$1: exit status $3 ($(tail -1 ../err))"
     [ "$(grep -vc '^  hint: ' ../err)" = 1 ] || fail "$1: not one line but: $(cat ../err)"
     grep -q '^frugrad: ' ../err || fail "$1: no error line but: $(cat ../err)"
-    grep -Eq -- "$2" ../err || fail "$1: does not say '$2' but: $(cat ../err)"
+    grep -Eq -- "$2" ../err || fail "$1: does not print '$2' but: $(cat ../err)"
     [ "$(state)" = "$before" ] || fail "$1: files have changed: $(diff <(echo "$before") <(state))"
 }
 # refused PATTERN ARGUMENTS...

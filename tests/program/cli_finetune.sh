@@ -30,7 +30,7 @@ for method in full lora galore apollo sgc mesgc cesgc table; do
     "$FRUGRAD" finetune $gpt2 --weights words/step-000000060.safetensors --method $method $states --steps 25 \
         --rate 0.003 --workers 2 --json --quiet >$method.json 2>$method.err || fail "$method fails: $(cat $method.err)"
 done
-python3 - <<'PY' || fail "a method does not learn, or does not say what it did"
+python3 - <<'PY' || fail "a method does not learn, or its summary lacks fields"
 import json
 
 

@@ -47,7 +47,7 @@ wrong() {
     [ "$code" = 2 ] || fail "'$*' exits with $code, not 2"
     [ ! -s "$work/out" ] || fail "'$*' prints on stdout"
     grep -q '^frugrad: ' "$work/err" || fail "'$*' gives no error line"
-    grep -Eq "$pattern" "$work/err" || fail "'$*' does not say '$pattern' but: $(cat "$work/err")"
+    grep -Eq "$pattern" "$work/err" || fail "'$*' does not print '$pattern' but: $(cat "$work/err")"
 }
 "$FRUGRAD" inspect --model gpt2-nano:layers=1 | grep '^gpt2-nano:layers=1: [0-9]* parameters' >/dev/null ||
     fail "inspect does not know the trainer's models"

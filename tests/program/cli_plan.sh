@@ -63,10 +63,10 @@ assert rows[0][0] == "dense" and len(rows) > 5, text
 for name, density, step, speedup in rows:
     assert abs(rows[0][2] / step - float(speedup)) < 0.006 + 0.01 * float(speedup), (name, step, rows[0], speedup)
 best = min(rows, key=lambda row: row[2])
-said = re.search(r"; (\S+) at ([0-9.]+) % makes it ([0-9.]+) times faster", text)
-if said:
-    assert said.groups() in [(row[0], row[1], row[3]) for row in rows], (said.groups(), rows)
-    assert float(said[3]) == max(float(row[3]) for row in rows), (said.groups(), rows)
+summary = re.search(r"; (\S+) at ([0-9.]+) % makes it ([0-9.]+) times faster", text)
+if summary:
+    assert summary.groups() in [(row[0], row[1], row[3]) for row in rows], (summary.groups(), rows)
+    assert float(summary[3]) == max(float(row[3]) for row in rows), (summary.groups(), rows)
 else:
     assert "do not compress for speed" in text and float(best[3]) < 1.06, text
 plan = json.load(open(sys.argv[2]))
@@ -134,7 +134,7 @@ wrong() {
     [ "$code" = 2 ] || fail "'$*' exits with $code, not 2"
     [ ! -s "$work/out" ] || fail "'$*' prints on stdout"
     [ "$(grep -vc '^  hint: ' "$work/err")" = 1 ] || fail "'$*': not one line but: $(cat "$work/err")"
-    grep -Eq -- "$pattern" "$work/err" || fail "'$*' does not say '$pattern' but: $(cat "$work/err")"
+    grep -Eq -- "$pattern" "$work/err" || fail "'$*' does not print '$pattern' but: $(cat "$work/err")"
 }
 wrong "'Gbits' is not a unit of a bandwidth" --bandwidth 1Gbits
 wrong 'did you mean 1Gbit\?' --bandwidth 1Gbits

@@ -106,7 +106,7 @@ grep -q 'interrupted after step .*; to resume:$' stopped.err || fail "Ctrl-C: $(
 again=$(sed -n 's/^  frugrad train /train /p' stopped.err)
 [ -n "$again" ] || fail "Ctrl-C does not print how to resume: $(cat stopped.err)"
 eval "\"\$FRUGRAD\" $again" >again.txt 2>again.err || fail "'$again' fails: $(cat again.err)"
-grep -q 'resuming after step' again.err || fail "it does not say that it goes on: $(cat again.err)"
+grep -q 'resuming after step' again.err || fail "no message that it resumes: $(cat again.err)"
 same_end stopped
 
 # -- Ctrl-C during an evaluation: it ends after a batch, not after all of them
@@ -139,7 +139,7 @@ for start in '' ${mpi:+"$mpi"}; do
     timeout 60 $start "$FRUGRAD" train $common --workers 2 --steps 3 --save once --resume --quiet >once.txt 2>once.err ||
         fail "--resume before the first checkpoint: $(cat once.err)"
     grep -qx '  hint: once has no checkpoint yet: the run starts from the beginning' once.err ||
-        fail "--resume before the first checkpoint says: $(cat once.err)"
+        fail "--resume before the first checkpoint prints: $(cat once.err)"
     rm -r once # or is not there
 done
 
@@ -190,7 +190,7 @@ printf '%s\n' model=mlp samples=2000 "weights=whole/$last" save=filed quiet=yes 
 "$FRUGRAD" train --config weights.conf --steps 2 --resume >again.txt 2>again.err ||
     fail "--resume over a file with weights: $(cat again.err)"
 grep -q 'no steps are left' again.err && grep -q '^  accuracy' again.txt ||
-    fail "a run that is at its end does not say so, or not how good it is: $(cat again.err again.txt)"
+    fail "a run that is at its end prints no message, or not its quality: $(cat again.err again.txt)"
 arguments=$plain
 
 # -- eval gives the results of the run
@@ -247,15 +247,15 @@ if [ -x "$mpi" ] && command -v mpirun >/dev/null; then
     code=0
     timeout 60 mpirun -n 3 "$FRUGRAD" train --model mlp --samples 500 --steps 9 --rate 1e6 >odd.txt 2>odd.err || code=$?
     [ $code != 0 ] && [ $code != 124 ] && [ "$(grep -c '^frugrad: ' odd.err)" = 1 ] ||
-        fail "a loss that is not finite is not told once: $code $(cat odd.err)"
+        fail "a loss that is not finite is not reported once: $code $(cat odd.err)"
     code=0
     timeout 60 mpirun -n 3 "$FRUGRAD" train --model mlp --bogus >odd.txt 2>odd.err || code=$?
     [ $code = 2 ] && [ "$(grep -c '^frugrad: ' odd.err)" = 1 ] ||
-        fail "a wrong command line is not told once: $code $(cat odd.err)"
+        fail "a wrong command line is not reported once: $code $(cat odd.err)"
     code=0
     timeout 60 mpirun -n 3 "$FRUGRAD" train --model mlp --data no/such >odd.txt 2>odd.err || code=$?
     [ $code != 0 ] && [ $code != 124 ] && [ "$(grep -c '^frugrad: no/such' odd.err)" = 1 ] ||
-        fail "data that is missing is not told once: $code $(cat odd.err)"
+        fail "data that is missing is not reported once: $code $(cat odd.err)"
     code=0
     timeout 60 mpirun -n 1 "$FRUGRAD" train --model mlp --samples 2000 --steps 9 : \
         -n 1 "$FRUGRAD" train --model mlp --samples 2000 --steps 9 --weights whole/$last >odd.txt 2>odd.err || code=$?
@@ -267,7 +267,7 @@ if [ -x "$mpi" ] && command -v mpirun >/dev/null; then
             -n 1 "$FRUGRAD" train --model mlp --samples 2000 --steps 9 $other >odd.txt 2>odd.err || code=$?
         [ $code != 0 ] && [ $code != 124 ] || fail "workers with another $other: exit status $code"
         grep -q "^frugrad: workers 0 and 1 .*different values of ${other% *}" odd.err ||
-            fail "workers with another $other are told: $(cat odd.err)"
+            fail "workers with another $other are not accepted: $(cat odd.err)"
     done
 else
     echo "cli_train: no MPI here; processes are not tried"
@@ -289,7 +289,7 @@ code=0
 
 ASAN_OPTIONS=$leaks "$FRUGRAD" train --model mlp --samples 500 --steps 5 --workers 2 --quiet >/dev/null
 # -- every method learns with the optimizer it was published with; what is in use is in header, summary and JSON
-learns() { # METHOD OPTIMIZER LEAST: the shortest command, a rate that nobody searched
+learns() { # METHOD OPTIMIZER LEAST: the shortest command, a rate that was not searched
     "$FRUGRAD" train --model mlp --samples 4000 --epochs 3 --workers 2 --method "$1" --json >learned.json 2>learned.err ||
         fail "$1: $(cat learned.err)"
     python3 - "$@" <<'PY' || fail "$1: $(cat learned.json)"

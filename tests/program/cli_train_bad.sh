@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Whatever is wrong with what train, eval and sample are told, there is one clear line, exit status 1 or 2, and nothing on
+# Whatever is wrong with the options of train, eval and sample, there is one clear line, exit status 1 or 2, and nothing on
 # stdout.
 set -euo pipefail
 export FRUGRAD_PROGRESS=off # how long things take must not change what is printed
@@ -20,7 +20,7 @@ wrong() {
     [ "$code" = "$status" ] || fail "'$*' exits with $code, not $status: $(cat err)"
     [ ! -s out ] || fail "'$*' prints on stdout: $(cat out)"
     [ "$(grep -vc '^  hint: ' err)" = 1 ] || fail "'$*': not one line but: $(cat err)"
-    grep -Eq -- "$pattern" err || fail "'$*' does not say '$pattern' but: $(cat err)"
+    grep -Eq -- "$pattern" err || fail "'$*' does not print '$pattern' but: $(cat err)"
 }
 train() { wrong "$1" "$2" train --model mlp --samples 500 --steps 2 --quiet "${@:3}"; }
 
@@ -56,7 +56,7 @@ wrong 2 -- '--augment is for images' train --model gpt2-nano --steps 1 --augment
 wrong 2 -- '--samples is for builtin data' train --model lenet --data fashion-mnist --samples 100 --steps 1
 train 2 'ef21 sends changes' --method frugrad,feedback=ef21 --optimizer sgd
 
-# -- what all workers refuse is said once
+# -- what all workers refuse is reported once
 train 2 'unit=head' --workers 3 --method heads
 train 2 'feedback=merged, dgc or ef21' --workers 3 --method topk --optimizer merged
 train 1 'the loss is not finite' --workers 3 --rate 1e6 --steps 9 --clip 0 --schedule cosine
@@ -107,7 +107,7 @@ wrong 1 'run.conf: byte 12 is zero' train --config run.conf
 
 # -- data
 wrong 1 'no/such/place' train --model mlp --steps 2 --quiet --data no/such/place
-grep -q "hint: 'no/such/place' does not exist" err || fail "it is not said that the folder is missing: $(cat err)"
+grep -q "hint: 'no/such/place' does not exist" err || fail "no message that the folder is missing: $(cat err)"
 mkdir empty
 wrong 1 "empty: expected a directory with 'train-images-idx3-ubyte' .*'data_batch_1.bin'" train --model mlp --steps 2 --quiet --data empty
 wrong 1 "empty: expected .*train.txt" train --model gpt2-nano --data empty --steps 1

@@ -358,16 +358,16 @@ static void test_bad_recordings(void **state) {
         char directory[TEMP_PATH_MAX], path[TEMP_PATH_MAX + 8];
         fgp_recording r;
         float *all = NULL;
-        stderr_capture said;
+        stderr_capture errors;
         temp_dir_create(directory, "bad");
         snprintf(path, sizeof path, "%s/x", directory);
         write_recording(&bad[b], path);
-        stderr_capture_begin(&said);
+        stderr_capture_begin(&errors);
         int status = fgp_recording_open(path, &r);
         if (status == FGIO_EXIT_OK)
             status = fgp_recorded_load(&r, &r.stream[0], 4, &all);
         fgp_recording_close(&r);
-        const char *text = stderr_capture_end(&said);
+        const char *text = stderr_capture_end(&errors);
         temp_dir_remove(directory);
         assert_null(all);
         if (status != FGIO_EXIT_FAIL || !strstr(text, bad[b].why))

@@ -125,19 +125,19 @@ static void a_full_disk_leaves_whole_records(void **state) {
     unsigned char bytes[8192];
     char path[600];
     fgio_tensorboard *events = NULL;
-    stderr_capture said;
+    stderr_capture errors;
     size_t len, records = 0;
     int written = 0;
     (void)state;
     assert_int_equal(fgio_tensorboard_open(folder, 0, &events), 0);
-    stderr_capture_begin(&said);
+    stderr_capture_begin(&errors);
     limit_files(1000);
     while (written < 1000 && fgio_tensorboard_scalar(events, "train/loss", 1, 2.5) == 0)
         written++;
     limit_files(RLIM_INFINITY);
-    stderr_capture_end(&said);
+    stderr_capture_end(&errors);
     assert_true(written > 0 && written < 1000);
-    assert_non_null(strstr(said.text, "cannot write"));
+    assert_non_null(strstr(errors.text, "cannot write"));
     assert_int_equal(fgio_tensorboard_scalar(events, "train/loss", 2, 2.5), 0); /* and there is room again */
     size_t all = read_events(bytes, sizeof bytes, path, sizeof path);
     for (const unsigned char *at = bytes; at < bytes + all; records++)
@@ -187,22 +187,22 @@ static void resuming_drops_later_and_incomplete_lines(void **state) {
 static void metrics_report_errors(void **state) {
     char path[300];
     fgio_metrics *metrics = NULL;
-    stderr_capture said;
+    stderr_capture errors;
     (void)state;
     snprintf(path, sizeof path, "%s/not/there", folder);
-    stderr_capture_begin(&said);
+    stderr_capture_begin(&errors);
     int code = fgio_metrics_open(path, 0, &metrics);
-    stderr_capture_end(&said);
+    stderr_capture_end(&errors);
     assert_int_equal(code, 1);
-    assert_non_null(strstr(said.text, path));
+    assert_non_null(strstr(errors.text, path));
     snprintf(path, sizeof path, "%s/metrics.jsonl", folder);
     assert_int_equal(fgio_metrics_open(path, 0, &metrics), 0);
     assert_int_equal(fgio_metrics_put(metrics, json_pack("{s:i}", "step", 1)), 0);
-    stderr_capture_begin(&said);
+    stderr_capture_begin(&errors);
     limit_files(20);
     code = fgio_metrics_put(metrics, json_pack("{s:i, s:s}", "step", 2, "text", "twenty letters at least"));
     limit_files(RLIM_INFINITY);
-    stderr_capture_end(&said);
+    stderr_capture_end(&errors);
     assert_int_equal(code, 1);
     expect_lines(path, "{\"step\":1}\n");
     fgio_metrics_close(metrics);

@@ -183,7 +183,7 @@ static void all_get_the_text_of_the_worker_that_failed(void **state) {
                 assert_int_equal(member[i].status, i == 1 ? FRUG_ERR_ARG : FRUG_ERR_REMOTE);
                 assert_non_null(strstr(member[i].error, has_reason ? "the GPU is on fire" : "no gradient"));
                 if (i != 1 && !strstr(member[i].error, "rank 1 failed at step 1: "))
-                    fail_msg("%s: rank %d says '%s'", configs[c], i, member[i].error);
+                    fail_msg("%s: rank %d: '%s'", configs[c], i, member[i].error);
             }
         }
     frug_layout_destroy(layout);

@@ -10,7 +10,7 @@ if [ -n "${FRUG_TEST_SHORT:-}" ]; then
     exit 77
 fi
 
-# OpenBLAS does not check a core type that it is told: on another CPU the program would die of an illegal instruction.
+# OpenBLAS does not check a core type that is set: on another CPU the program would die of an illegal instruction.
 flags=" $(grep -m1 -iE '^(flags|features)[[:space:]]*:' /proc/cpuinfo | cut -d: -f2) "
 can_run() { # FLAG...
     local flag

@@ -139,7 +139,7 @@ static void old_checkpoints_are_removed_and_directories_created(void **state) {
     frug_comm *comm;
     sample_state s;
     char deep[300], path[400];
-    stderr_capture said;
+    stderr_capture errors;
     (void)state;
     open_single(&comm, &s, 1);
     for (uint64_t step = 10; step <= 50; step += 10)
@@ -147,15 +147,15 @@ static void old_checkpoints_are_removed_and_directories_created(void **state) {
     assert_int_equal(count_files(folder, "step-"), 2);
     name_of(40, path, sizeof path);
     assert_int_equal(access(path, R_OK), 0);
-    stderr_capture_begin(&said);
+    stderr_capture_begin(&errors);
     assert_int_equal(write_later(&s, 1, 20, 1), 0); /* another run with lower steps: it must not remove later ones */
-    stderr_capture_end(&said);
-    assert_non_null(strstr(said.text, "step 50"));
+    stderr_capture_end(&errors);
+    assert_non_null(strstr(errors.text, "step 50"));
     assert_int_equal(count_files(folder, "step-"), 3);
-    stderr_capture_begin(&said);
-    assert_int_equal(write_later(&s, 1, 30, 1), 0); /* which it says once */
-    stderr_capture_end(&said);
-    assert_null(strstr(said.text, "step 50"));
+    stderr_capture_begin(&errors);
+    assert_int_equal(write_later(&s, 1, 30, 1), 0); /* which is reported once */
+    stderr_capture_end(&errors);
+    assert_null(strstr(errors.text, "step 50"));
     assert_int_equal(count_files(folder, "step-"), 3); /* 20 has gone */
     snprintf(deep, sizeof deep, "%s/a/b", folder);
     assert_int_equal(fgt_checkpoint_write(deep, 1, 0, 7, &s.state, NULL, path, sizeof path), 0);
@@ -230,7 +230,7 @@ static void damaged_checkpoint_is_skipped(void **state) {
     frug_comm *comm;
     sample_state s, t;
     char path[400];
-    stderr_capture said;
+    stderr_capture errors;
     struct stat st;
     uint64_t step = 0;
     bool redistributed;
@@ -244,22 +244,22 @@ static void damaged_checkpoint_is_skipped(void **state) {
     const long offsets[] = {3, 20, 2000, st.st_size / 2, -1};
     for (size_t i = 0; i < sizeof offsets / sizeof *offsets; i++) {
         flip(path, offsets[i]);
-        stderr_capture_begin(&said);
+        stderr_capture_begin(&errors);
         int code = open_and_restore(folder, &t, &step, &redistributed), alone_code;
         uint64_t unused;
         alone_code = open_and_restore(path, &t, &unused, &redistributed);
-        stderr_capture_end(&said);
+        stderr_capture_end(&errors);
         assert_int_equal(code, 0);
         assert_int_equal(step, 1);
         assert_int_equal(alone_code, 1); /* opened by its name, it is an error */
-        assert_non_null(strstr(said.text, path));
-        assert_non_null(strstr(said.text, "step 1"));
+        assert_non_null(strstr(errors.text, path));
+        assert_non_null(strstr(errors.text, "step 1"));
         flip(path, offsets[i]);
     }
     assert_int_equal(truncate(path, st.st_size - 1), 0);
-    stderr_capture_begin(&said);
+    stderr_capture_begin(&errors);
     assert_int_equal(open_and_restore(folder, &t, &step, &redistributed), 0);
-    stderr_capture_end(&said);
+    stderr_capture_end(&errors);
     assert_int_equal(step, 1);
     assert_true(same_states(&s, &t));
     remove_folder(folder);
@@ -269,16 +269,16 @@ static void damaged_checkpoint_is_skipped(void **state) {
 }
 
 static void expect_refused(const char *path, const sample_state *s, const char *words) {
-    stderr_capture said;
+    stderr_capture errors;
     uint64_t step;
     bool redistributed;
-    stderr_capture_begin(&said);
+    stderr_capture_begin(&errors);
     int code = open_and_restore(path, s, &step, &redistributed);
-    stderr_capture_end(&said);
+    stderr_capture_end(&errors);
     assert_int_equal(code, 1);
-    assert_non_null(strstr(said.text, path));
-    if (!strstr(said.text, words))
-        fail_msg("the message is '%s'; expected '%s'", said.text, words);
+    assert_non_null(strstr(errors.text, path));
+    if (!strstr(errors.text, words))
+        fail_msg("the message is '%s'; expected '%s'", errors.text, words);
 }
 
 static void run_that_does_not_fit_is_refused(void **state) {
@@ -337,7 +337,7 @@ static void full_disk_fails_on_all_workers_and_keeps_older_files(void **state) {
     static const rlim_t rooms[] = {0, 100, 5000, 20000}; /* of 38 kB with three workers: header, weights, residuals */
     frug_comm *comm;
     sample_state s;
-    stderr_capture said;
+    stderr_capture errors;
     uint64_t step = 0;
     bool redistributed;
     (void)state;
@@ -345,15 +345,15 @@ static void full_disk_fails_on_all_workers_and_keeps_older_files(void **state) {
     assert_int_equal(write_step(&s, 1, 1), 0);
     for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++) {
         thread_worker member[THREAD_WORKERS_MAX];
-        stderr_capture_begin(&said);
+        stderr_capture_begin(&errors);
         limit_files(rooms[i]);
         run_workers(3, write_to_full_disk, NULL, 20.0, member);
         limit_files(RLIM_INFINITY);
-        stderr_capture_end(&said);
+        stderr_capture_end(&errors);
         for (int r = 0; r < 3; r++)
             if (member[r].status != FRUG_OK)
                 fail_msg("worker %d did not fail with room for %d bytes", r, (int)rooms[i]);
-        assert_non_null(strstr(said.text, "step-000000002.safetensors: cannot write: File too large"));
+        assert_non_null(strstr(errors.text, "step-000000002.safetensors: cannot write: File too large"));
         assert_int_equal(count_files(folder, ".frugrad-"), 0);
         assert_int_equal(count_files(folder, "step-"), 1);
     }
@@ -519,14 +519,14 @@ static frug_status disagree(frug_comm *comm, void *shared) {
 
 static void disagreeing_workers_write_nothing(void **state) {
     thread_worker member[THREAD_WORKERS_MAX];
-    stderr_capture said;
+    stderr_capture errors;
     (void)state;
-    stderr_capture_begin(&said);
+    stderr_capture_begin(&errors);
     run_workers(3, disagree, NULL, 20.0, member);
-    stderr_capture_end(&said);
+    stderr_capture_end(&errors);
     for (int r = 0; r < 3; r++)
         assert_int_equal(member[r].status, FRUG_OK);
-    assert_non_null(strstr(said.text, "workers 0 and 1 disagree about the step"));
+    assert_non_null(strstr(errors.text, "workers 0 and 1 disagree about the step"));
     assert_int_equal(count_files(folder, "step-"), 0);
 }
 

@@ -160,9 +160,9 @@ static void bad_files_are_refused(void **state) {
     made jpeg = make_jpeg(40, 3, 0), png = make_png(40);
     assert_bad((const unsigned char *)"GIF89a", 6, "expected the start of a JPEG or PNG file");
     for (size_t len = 0; len < jpeg.len - 2; len += 37) /* the last two bytes are the end marker */
-        assert_bad(jpeg.file, len, len < 3 ? "expected the start" : "not a sound JPEG");
+        assert_bad(jpeg.file, len, len < 3 ? "expected the start" : "invalid JPEG");
     for (size_t len = 8; len < png.len - 12; len += 37)
-        assert_bad(png.file, len, "not a sound PNG");
+        assert_bad(png.file, len, "invalid PNG");
     memcpy(png.file + 16, "\0\1\x86\xA0\0\1\x86\xA0", 8); /* 100,000 x 100,000; its checksum is wrong as well */
     assert_bad(png.file, png.len, "PNG");
     for (size_t i = 0; i + 9 < jpeg.len; i++)
@@ -334,7 +334,7 @@ static void damaged_image_stops_the_run(void **state) {
         int status = fgt_job_train(&job, NULL, &report);
         stderr_capture_end(&c);
         assert_int_equal(status, FGIO_EXIT_FAIL);
-        if (strstr(c.text, files[i]) == NULL || strstr(c.text, "not a sound JPEG: Premature end") == NULL)
+        if (strstr(c.text, files[i]) == NULL || strstr(c.text, "invalid JPEG: Premature end") == NULL)
             fail_msg("the message is '%s'", c.text);
         remove_all(root);
     }

@@ -156,14 +156,14 @@ static int keep_text(void *with, fgt_split split, const unsigned char *text, siz
     return FGIO_EXIT_OK;
 }
 
-static void read_text(const char *path, handed *h, const char *said) {
+static void read_text(const char *path, handed *h, const char *message) {
     stderr_capture c;
     memset(h, 0, sizeof *h);
     stderr_capture_begin(&c);
     assert_int_equal(fgt_text_read(path, keep_text, h), FGIO_EXIT_OK);
     stderr_capture_end(&c);
-    if (said ? strstr(c.text, said) == NULL : c.text[0] != '\0')
-        fail_msg("the message is '%s'; expected: %s", c.text, said ? said : "nothing");
+    if (message ? strstr(c.text, message) == NULL : c.text[0] != '\0')
+        fail_msg("the message is '%s'; expected: %s", c.text, message ? message : "nothing");
 }
 
 /* A text without splits: 90 %, 5 % and 5 %, cut where lines or characters begin. */

@@ -121,19 +121,19 @@ static void expect_loaded(const file_tensor *tensors, size_t count, uint32_t fre
 }
 
 static void expect_refused(const file_tensor *tensors, size_t count, const char *words) {
-    stderr_capture said;
+    stderr_capture errors;
     uint32_t fresh = 77;
     if (tensors)
         write_file(tensors, count);
     fgt_graph *g = small_bert();
-    stderr_capture_begin(&said);
+    stderr_capture_begin(&errors);
     int code = fgt_weights_load(file_path, g, &fresh);
-    stderr_capture_end(&said);
+    stderr_capture_end(&errors);
     assert_int_equal(code, 1);
     assert_int_equal(fresh, 77);
-    assert_non_null(strstr(said.text, file_path));
-    if (!strstr(said.text, words))
-        fail_msg("the message is '%s'; expected '%s'", said.text, words);
+    assert_non_null(strstr(errors.text, file_path));
+    if (!strstr(errors.text, words))
+        fail_msg("the message is '%s'; expected '%s'", errors.text, words);
     fgt_graph_destroy(g);
 }
 

@@ -1,13 +1,11 @@
 /* test_rate_schedule.c - learning-rate schedules, and clipping by the norms of earlier steps. */
-#include "support/assertions.h"
+#include "support/stderr_capture.h"
 
 #include "trainer/exchange/clip_norm.h"
 #include "trainer/run/rate_schedule.h"
 #include "io/error.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <unistd.h>
 
 static fgt_rate schedule(const char *text) {
     fgt_rate rate;
@@ -51,54 +49,44 @@ static void warmup_rises_linearly_to_one(void **state) {
     assert_true(at("linear", 500, 100) == 0 && at("cosine", UINT64_MAX, 100) == 0);
 }
 
-/* What a parse says on stderr. */
-static void refuse(const char *text, const char *why) {
-    FILE *said = tmpfile();
+static void assert_refused(const char *text, const char *reason) {
     fgt_rate rate = {.warmup = 77};
-    char line[512] = "";
-    assert_non_null(said);
-    fflush(stderr);
-    int before = dup(STDERR_FILENO);
-    assert_true(before >= 0 && dup2(fileno(said), STDERR_FILENO) >= 0);
+    stderr_capture errors;
+    stderr_capture_begin(&errors);
     int status = fgt_rate_parse(text, &rate);
-    fflush(stderr);
-    dup2(before, STDERR_FILENO);
-    close(before);
-    rewind(said);
-    assert_non_null(fgets(line, sizeof line, said));
-    fclose(said);
+    stderr_capture_end(&errors);
     assert_int_equal(status, FGIO_EXIT_USAGE);
     assert_int_equal(rate.warmup, 77);
-    if (!strstr(line, why))
-        fail_msg("'%s': %s", text, line);
+    if (!strstr(errors.text, reason))
+        fail_msg("'%s': %s", text, errors.text);
 }
 
 static void invalid_schedules_are_refused(void **state) {
     (void)state;
-    refuse("", "unknown schedule ''");
-    refuse("cosin", "unknown schedule 'cosin'; did you mean 'cosine'?");
-    refuse("cosine:3", "cosine has no argument, but got ':3'");
-    refuse("cosine,warm=3", "unknown option 'warm=3'; there is warmup=STEPS");
-    refuse("cosine,warmup=", "'' is neither a whole number");
-    refuse("cosine,warmup=1.5", "'1.5' is neither a whole number");
-    refuse("cosine,warmup=-1", "'-1' is neither a whole number");
-    refuse("cosine,warmup=1e99", "'1e99' is neither a whole number");
-    refuse("cosine,warmup=nan", "'nan' is neither a whole number");
-    refuse("cosine,warmup=101%", "'101%' is not between 0% and 100%");
-    refuse("cosine,warmup=%", "'%' is not between 0% and 100%");
-    refuse("step", "step needs marks and a factor");
-    refuse("step:0.5", "step needs marks and a factor");
-    refuse("step::0.1", "'' is not a mark between 0 and 1");
-    refuse("step:0.5,0.5:0.1", "'0.5' is not a mark between 0.5 and 1");
-    refuse("step:0.5,:0.1", "'' is not a mark between 0.5 and 1");
-    refuse("step:0.5:0", "'0' is not a factor");
-    refuse("step:0.5:0.1:3", "'0.1:3' is not a factor");
-    refuse("step:.1,.2,.3,.4,.5,.6,.7,.8,.9:0.1", "more than 8 marks");
-    refuse("co\x1bsine", "co?sine");
+    assert_refused("", "unknown schedule ''");
+    assert_refused("cosin", "unknown schedule 'cosin'; did you mean 'cosine'?");
+    assert_refused("cosine:3", "cosine has no argument, but got ':3'");
+    assert_refused("cosine,warm=3", "unknown option 'warm=3'; there is warmup=STEPS");
+    assert_refused("cosine,warmup=", "'' is neither a whole number");
+    assert_refused("cosine,warmup=1.5", "'1.5' is neither a whole number");
+    assert_refused("cosine,warmup=-1", "'-1' is neither a whole number");
+    assert_refused("cosine,warmup=1e99", "'1e99' is neither a whole number");
+    assert_refused("cosine,warmup=nan", "'nan' is neither a whole number");
+    assert_refused("cosine,warmup=101%", "'101%' is not between 0% and 100%");
+    assert_refused("cosine,warmup=%", "'%' is not between 0% and 100%");
+    assert_refused("step", "step needs marks and a factor");
+    assert_refused("step:0.5", "step needs marks and a factor");
+    assert_refused("step::0.1", "'' is not a mark between 0 and 1");
+    assert_refused("step:0.5,0.5:0.1", "'0.5' is not a mark between 0.5 and 1");
+    assert_refused("step:0.5,:0.1", "'' is not a mark between 0.5 and 1");
+    assert_refused("step:0.5:0", "'0' is not a factor");
+    assert_refused("step:0.5:0.1:3", "'0.1:3' is not a factor");
+    assert_refused("step:.1,.2,.3,.4,.5,.6,.7,.8,.9:0.1", "more than 8 marks");
+    assert_refused("co\x1bsine", "co?sine");
     char lengthy[400];
     memset(lengthy, 'x', sizeof lengthy - 1);
     lengthy[sizeof lengthy - 1] = 0;
-    refuse(lengthy, "more than 255 characters");
+    assert_refused(lengthy, "more than 255 characters");
 }
 
 /* ---- clipping --------------------------------------------------------------- */

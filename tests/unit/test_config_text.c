@@ -1,5 +1,5 @@
 /*
- * test_config_text.c - the canonical text of a config parses to itself, whatever was said; numbers read and write alike
+ * test_config_text.c - the canonical text of any config parses to itself; numbers read and write alike
  * under every locale.
  *
  * Random strings are drawn from the option table itself, so a new option is covered by being there.

@@ -8,7 +8,7 @@
 uint64_t fgt_memory_limit(void);
 
 /** Call this before the first matrix product. Where the memory of the process is limited (ulimit -v, ulimit -d) it
- * reserves the buffers for so many threads, and returns FGIO_EXIT_FAIL after an error message where they do not fit.
+ * reserves the buffers for this many threads, and returns FGIO_EXIT_FAIL after an error message where they do not fit.
  * */
 int fgt_blas_init(uint64_t threads);
 

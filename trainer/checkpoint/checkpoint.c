@@ -60,8 +60,8 @@ static int verify_checksum(fgt_checkpoint *c) {
         item->count != sizeof stored)
         return fgio_error("%s: has no checksum (" FGT_CHECKSUM_NAME ", %d bytes, the last tensor)", file->path,
                           FGT_CHECKSUM_BYTES);
-    for (uint64_t at = 0; at < item->place;) {
-        uint64_t left = item->place - at, state = OPEN_IN_PROGRESS, none = 0;
+    for (uint64_t at = 0; at < item->offset;) {
+        uint64_t left = item->offset - at, state = OPEN_IN_PROGRESS, none = 0;
         size_t some = left < FGT_CHUNK_BYTES ? (size_t)left : FGT_CHUNK_BYTES;
         if (fgio_tensor_file_read(file, at, c->chunk, some) != FGIO_EXIT_OK)
             return FGIO_EXIT_FAIL;
@@ -70,7 +70,7 @@ static int verify_checksum(fgt_checkpoint *c) {
         if (at % FGT_SYNC_BYTES == 0 && broadcast_status(c, &state, &none) != FGIO_EXIT_OK)
             return FGIO_EXIT_FAIL;
     }
-    if (fgio_tensor_file_read(file, item->place, stored, sizeof stored) != FGIO_EXIT_OK)
+    if (fgio_tensor_file_read(file, item->offset, stored, sizeof stored) != FGIO_EXIT_OK)
         return FGIO_EXIT_FAIL;
     for (unsigned i = 0; i < sizeof stored; i++)
         want |= (uint32_t)stored[i] << 8 * i;

@@ -82,7 +82,7 @@ static int find_part(const fgt_checkpoint *c, fgt_checkpoint_part *part) {
         return fgio_error("%s: '%s' has %" PRIu64 " bytes, this run's has %" PRIu64
                           ": it was written with another method, optimizer or model",
                           file->path, want->name, item->count * fgio_dtype_size(item->dtype), part->bytes);
-    part->item.place = item->place;
+    part->item.offset = item->offset;
     return FGIO_EXIT_OK;
 }
 
@@ -104,7 +104,7 @@ static int read_chunk(restore_state *r, const fgt_checkpoint_part *part, uint64_
     frug_status status = FRUG_OK;
     if (file->rank == 0) {
         if (r->code == FGIO_EXIT_OK)
-            r->code = fgio_tensor_file_read(&file->file, part->item.place + at, file->chunk, bytes);
+            r->code = fgio_tensor_file_read(&file->file, part->item.offset + at, file->chunk, bytes);
         for (int to = 1; to < file->size && status == FRUG_OK; to++)
             if (part->worker == FGT_ALL_WORKERS || part->worker == to)
                 status = frug_comm_send(file->comm, to, file->chunk, bytes);

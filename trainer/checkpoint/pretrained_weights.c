@@ -91,10 +91,10 @@ static int find_tensor(const fgio_tensor_file *file, const char *name, const fgi
 /* A model for shorter texts uses the first positions of one for longer texts. */
 static bool truncate_positions(const fgio_tensor *item, const model_tensor *want, fgio_tensor *first) {
     static const char *const tables[] = {"wpe.weight", "embeddings.position_embeddings.weight"};
-    bool places = false;
+    bool is_positions = false;
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
-        places = places || strcmp(normalize_name(want->name).stem, tables[i]) == 0;
-    if (!places || item == NULL || item->ndim != 2 || want->ndim != 2 || item->shape[1] != want->shape[1] ||
+        is_positions = is_positions || strcmp(normalize_name(want->name).stem, tables[i]) == 0;
+    if (!is_positions || item == NULL || item->ndim != 2 || want->ndim != 2 || item->shape[1] != want->shape[1] ||
         item->shape[0] < want->shape[0])
         return false;
     *first = *item;

@@ -42,7 +42,7 @@ typedef struct fgt_data_options {
     uint64_t samples;                 /* builtin: of the training split; 0: some thousand */
     int augment;                      /* images: FGT_AUGMENT_ above */
     uint64_t
-        hold_out; /* make a validation split of so many training samples, the last ones; only where there is none */
+        hold_out; /* make a validation split of this many training samples, the last ones; only where there is none */
     uint64_t seed;
 } fgt_data_options;
 

@@ -41,7 +41,7 @@ static void jpeg_failed(j_common_ptr info) {
     jpeg_reader *r = (jpeg_reader *)info->client_data;
     char text[JMSG_LENGTH_MAX];
     info->err->format_message(info, text);
-    fgio_fail(r->why, "not a sound JPEG: %s", text);
+    fgio_fail(r->why, "invalid JPEG: %s", text);
     longjmp(r->error_return, 1);
 }
 
@@ -57,7 +57,7 @@ static void jpeg_progressed(j_common_ptr info) {
     jpeg_reader *r = (jpeg_reader *)info->client_data;
     if (((j_decompress_ptr)info)->input_scan_number <= SCANS_MAX)
         return;
-    fgio_fail(r->why, "not a sound JPEG: it has more than %d scans", SCANS_MAX);
+    fgio_fail(r->why, "invalid JPEG: it has more than %d scans", SCANS_MAX);
     longjmp(r->error_return, 1);
 }
 
@@ -121,7 +121,7 @@ static int jpeg_decode(jpeg_reader *r, const unsigned char *file, size_t len, ui
 static int png_begin(const unsigned char *file, size_t len, png_image *image, fgio_reason *why) {
     *image = (png_image){.version = PNG_IMAGE_VERSION};
     if (!png_image_begin_read_from_memory(image, file, len))
-        return fgio_fail(why, "not a sound PNG: %s", image->message);
+        return fgio_fail(why, "invalid PNG: %s", image->message);
     if (check_size(image->width, image->height, why) == 0)
         return 0;
     png_image_free(image);
@@ -140,7 +140,7 @@ static int png_decode(const unsigned char *file, size_t len, fgt_image *picture,
     }
     if (!png_image_finish_read(&image, NULL, rgb, 0, NULL)) {
         free(rgb);
-        return fgio_fail(why, "not a sound PNG: %s", image.message);
+        return fgio_fail(why, "invalid PNG: %s", image.message);
     }
     *picture = (fgt_image){image.width, image.height, rgb};
     return 0;

@@ -15,7 +15,7 @@ typedef int fgt_text_fn(void *ctx, fgt_split split, const unsigned char *text, s
  * message. */
 int fgt_text_read(const char *path, fgt_text_fn *fn, void *ctx);
 
-/** Reads a plain file in pieces of about so many bytes, so that the file is never in memory as a whole. As above. */
+/** Reads a plain file in pieces of about this many bytes, so that the file is never in memory as a whole. As above. */
 int fgt_text_stream(const char *path, size_t piece, fgt_split split, fgt_text_fn *fn, void *ctx);
 
 #endif

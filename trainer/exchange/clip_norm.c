@@ -30,8 +30,8 @@ void fgt_clip_save(const fgt_clip *clip, double state[2]) {
 }
 
 int fgt_clip_restore(fgt_clip *clip, const double state[2]) {
-    int sound = isfinite(state[0]) && state[0] >= 0 && state[1] >= 0 && state[1] <= 1;
-    if (!sound || (state[1] == 0 && state[0] != 0))
+    int valid = isfinite(state[0]) && state[0] >= 0 && state[1] >= 0 && state[1] <= 1;
+    if (!valid || (state[1] == 0 && state[0] != 0))
         return 0;
     clip->norm = state[0];
     clip->weight = state[1];
@@ -61,10 +61,10 @@ void fgt_norm_limits_update(fgt_norm_limits *limits, const double *norm) {
 }
 
 int fgt_norm_limits_restore(fgt_norm_limits *limits, double weight, const double *mean) {
-    int sound = weight >= 0 && weight <= 1;
+    int valid = weight >= 0 && weight <= 1;
     for (size_t i = 0; i < limits->count; i++)
-        sound = sound && isfinite(mean[i]) && mean[i] >= 0;
-    if (!sound)
+        valid = valid && isfinite(mean[i]) && mean[i] >= 0;
+    if (!valid)
         return 0;
     limits->weight = weight;
     memcpy(limits->mean, mean, limits->count * sizeof *mean);

@@ -116,7 +116,7 @@ struct fgt_graph {
     bool training;
     uint64_t seed, step, worker; /* for dropout */
     uint64_t offset;             /* for dropout: samples of the step before this batch, where it is a micro-batch */
-    double target_count;         /* the loss is the mean over so many targets; 0: over those of the batch */
+    double target_count;         /* the loss is the mean over this many targets; 0: over those of the batch */
     uint32_t block, blocks;      /* the one being built; how many there are */
     uint32_t resident_block;     /* the block whose values are in memory */
     bool recomputing;            /* forward runs again for backward: it must not change state (running statistics) */
@@ -166,7 +166,7 @@ void fgt_value_grad_in_place(fgt_value *value);
 /** Keeps the gradient of a value until the end of the backward pass. */
 void fgt_value_keep_grad(fgt_value *value);
 
-/** Reserves so many floats of work space for each thread. */
+/** Reserves this many floats of work space for each thread. */
 void fgt_work_reserve(fgt_graph *g, size_t floats);
 
 /** The work space of a thread; it is valid until the operation returns. */

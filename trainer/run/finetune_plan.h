@@ -46,7 +46,7 @@ int fgt_finetune_plan(const fgt_finetune_options *options, fgt_task task, uint32
                       char text[FGT_FINETUNE_TEXT], fgt_finetune_result *result);
 
 /** The trainable tensors as a layout; those of the head as vectors, so that they are no targets. `measured` > 0 adds a
- * vector of so many numbers at the end, at offset *measured_at. Returns an exit status. */
+ * vector of this many numbers at the end, at offset *measured_at. Returns an exit status. */
 int fgt_finetune_layout(const fgt_graph *graph, uint64_t measured, uint64_t *measured_at, frug_layout **layout);
 
 /** Number of measurements that a target sends at most steps instead of a longer gradient; 0: the kind has none. */

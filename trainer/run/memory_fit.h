@@ -28,11 +28,11 @@ int fgt_memory_choose_accumulate(fgt_run *run);
  * distributed job. Returns an exit status. */
 int fgt_memory_agree_accumulate(fgt_run *run);
 
-/** The memory of a worker with so many micro-batches. Returns an exit status. */
+/** The memory of a worker with this many micro-batches. Returns an exit status. */
 int fgt_memory_estimate(const fgt_run *run, uint32_t accumulate, fgt_keep keep, fgt_memory_need *need);
 
-/** For a forward pass only: fails where the graph does not fit into so many bytes; 0: the free memory. Returns an exit
- * status. */
+/** For a forward pass only: fails where the graph does not fit into this many bytes; 0: the free memory. Returns an
+ * exit status. */
 int fgt_memory_check_forward(const fgt_model *model, const fgt_data_info *info, const fgt_build_options *options,
                              uint64_t memory);
 

@@ -6,7 +6,7 @@
  *   linear              a straight line from 1 to 0
  *   step:0.5,0.75:0.1   times 0.1 after half of the steps, and again after three quarters
  *
- * Each accepts ",warmup=STEPS" or ",warmup=PERCENT%" (of all steps) at its end: so many steps that rise in a straight
+ * Each accepts ",warmup=STEPS" or ",warmup=PERCENT%" (of all steps) at its end: this many steps that rise in a straight
  * line to 1. cosine and linear then fall over the steps that are left. The numbers are shares of the rate that the user
  * names.
  */

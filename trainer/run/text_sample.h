@@ -7,7 +7,7 @@
 /** How the next token is drawn. */
 typedef struct fgt_sampling {
     double temperature; /* divides the scores; 0: always the most likely token */
-    uint32_t top_k;     /* from so many of the most likely tokens; 0: from all */
+    uint32_t top_k;     /* from this many of the most likely tokens; 0: from all */
     uint64_t seed;
 } fgt_sampling;
 

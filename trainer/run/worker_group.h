@@ -46,7 +46,8 @@ int fgt_group_agree_joined(int status);
 /** The function of one worker. Returns an exit status, after an error message. */
 typedef int fgt_group_fn(frug_comm *comm, void *shared);
 
-/** Runs the function on so many threads, or on this process as one worker of its job. Returns the worst exit status. */
+/** Runs the function on this many threads, or on this process as one worker of its job. Returns the worst exit status.
+ */
 int fgt_group_run(int workers, fgt_group_fn *work, void *shared);
 
 #endif

@@ -46,6 +46,12 @@ static inline void frugi_pack(const uint8_t *field, uint32_t n, uint32_t width, 
         memcpy(out, field, n);
         return;
     }
+    for (; width == 1 && n >= 64; n -= 64, field += 64, out += 8, room -= 8) {
+        uint64_t x = 0;
+        for (uint32_t i = 0; i < 64; i += 8)
+            x |= frugi_pack8(frugi_get64(field + i), 1) << i;
+        frugi_put64(out, x);
+    }
     for (uint32_t i = 0; i < n; i += 8, out += width, room -= width) {
         uint64_t x = frugi_pack8(frugi_get64(field + i), width);
         if (room >= 8) {

@@ -47,7 +47,7 @@ typedef struct frugi_value_group_options {
     const frugi_value_kernel *kernel;
     frugi_qnorm norm;   /* qsgd */
     uint64_t key;       /* qsgd: key of the random numbers */
-    bool error_ignored; /* the rounding error is not needed: v may keep any values */
+    bool error_ignored; /* the rounding error is not needed: v is not written by codes after int8, else undefined */
 } frugi_value_group_options;
 
 /**

@@ -149,7 +149,8 @@ static ALWAYS_INLINE void encode_chunk(quantize_fn quantize, dequantize_fn dequa
         float rest[STEP] = {0};
         memcpy(rest, v + i, (n - i) * sizeof *v);
         encode_step(quantize, dequantize, &s, rest, random + i * WEYL, error, field + i);
-        memcpy(v + i, rest, (n - i) * sizeof *v);
+        if (error)
+            memcpy(v + i, rest, (n - i) * sizeof *v);
         memset(field + n, 0, i + STEP - n);
     }
 }

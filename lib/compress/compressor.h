@@ -43,9 +43,10 @@ typedef struct frugi_select_group {
 
 /** The units of a tensor that are sent at this step. */
 typedef struct frugi_unit_selection {
-    const uint32_t *list;  /* selected units, ascending; NULL for all */
-    uint64_t selected;     /* number of selected units */
-    bool n_of_4;           /* no list: the encoder selects N of every 4 elements as it goes */
+    const uint32_t *list; /* selected units, ascending; NULL for all, or if the encoder selects */
+    uint64_t selected;    /* number of selected units */
+    frugi_encoder_selects selects;
+    frugi_cutoff cutoff;
     const float *values;   /* accumulators of the elements in list, if they were copied; else NULL */
     const uint32_t *drawn; /* rule=probabilistic: elements that are sent as plus or minus draw_unit */
     uint64_t draws;

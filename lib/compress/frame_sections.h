@@ -4,6 +4,14 @@
 
 #include "codec/frame.h"
 #include "layout/partition.h"
+#include "select/tensor_topk.h"
+
+/** Elements whose number is known beforehand may be selected by the encoder, without a list. */
+typedef enum frugi_encoder_selects {
+    FRUGI_ENCODER_SELECTS_NOTHING, /* what is in a list, or all units */
+    FRUGI_ENCODER_SELECTS_FOURS,   /* N of every 4 elements; the index code is the bitmap */
+    FRUGI_ENCODER_SELECTS_ABOVE    /* elements above a cutoff; codes are coo and f32 */
+} frugi_encoder_selects;
 
 /** A section being written: its wire header, and what the encoder needs besides. */
 typedef struct frugi_frame_section {
@@ -13,8 +21,9 @@ typedef struct frugi_frame_section {
     uint64_t payload_at;           /* offset of its payload in the frame */
     uint64_t first_batch;          /* batches of all sections before */
     const frugi_tensor_view *view; /* this and what follows: unit sections only */
-    const uint32_t *list;          /* selected units; NULL for all, or if n_of_4 */
-    bool n_of_4;                   /* the encoder selects N of every 4 elements */
+    const uint32_t *list;          /* selected units; NULL for all, or if the encoder selects */
+    frugi_encoder_selects selects; /* what the encoder selects by itself */
+    frugi_cutoff cutoff;           /* FRUGI_ENCODER_SELECTS_ABOVE: the cutoff */
     const float *values;           /* accumulators of the elements in list, if they were copied; else NULL */
     float draw_unit;               /* if not 0: entries are sent as plus or minus this */
 } frugi_frame_section;

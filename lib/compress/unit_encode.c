@@ -52,21 +52,23 @@ static bool has_scales(frugi_value value) {
 }
 
 static frugi_frame_section make_section(const frug_compressor *c, const frugi_tensor_view *view, uint64_t step,
-                                        const uint32_t *list, uint64_t selected, bool n_of_4, float draw_unit) {
-    frugi_frame_section fs = {.view = view, .list = list, .n_of_4 = n_of_4, .draw_unit = draw_unit};
+                                        const uint32_t *list, uint64_t selected, frugi_encoder_selects selects,
+                                        float draw_unit) {
+    frugi_frame_section fs = {.view = view, .list = list, .selects = selects, .draw_unit = draw_unit};
     frugi_section *s = &fs.section;
     s->tensor = view->tensor;
     s->begin = view->begin;
     s->count = view->count;
     s->grid = view->grid;
     s->kept = selected;
-    s->entries = n_of_4 ? selected : count_entries(&view->grid, list, selected);
+    s->entries = selects ? selected : count_entries(&view->grid, list, selected);
     s->value = draw_unit != 0 ? FRUGI_VALUE_SIGN : c->config.value;
     s->group = draw_unit != 0 || !has_scales(s->value) ? 0 : c->config.bucket;
     s->levels = s->value == FRUGI_VALUE_QSGD ? c->config.levels : 0;
-    if (n_of_4) {
-        s->index = FRUGI_INDEX_CODE_BITMAP;
-        s->index_bytes = (s->grid.units + 7) / 8;
+    if (selects) {
+        uint64_t most;
+        s->index = selects == FRUGI_ENCODER_SELECTS_FOURS ? FRUGI_INDEX_CODE_BITMAP : FRUGI_INDEX_CODE_COO;
+        frugi_unit_index_bounds(s, &s->index_bytes, &most); /* the same for any selection */
     } else if (!list) {
         s->index = FRUGI_INDEX_CODE_NONE;
     } else if (c->config.rule == FRUGI_RULE_RANDOM && !c->units.select_group[view->select_group].heads) {
@@ -84,13 +86,14 @@ void frugi_add_unit_sections(frugi_section_list *list, const frugi_range_iter *i
     if (list->mode != FRUGI_SECTIONS_STEP)
         return; /* not selected yet: frugi_unit_sections_bound() */
     if (s->selected) {
-        frugi_frame_section fs = make_section(list->c, it->view, list->step, s->list, s->selected, s->n_of_4, 0);
+        frugi_frame_section fs = make_section(list->c, it->view, list->step, s->list, s->selected, s->selects, 0);
         fs.values = s->values;
+        fs.cutoff = s->cutoff;
         frugi_append_section(list, fs);
     }
     if (s->draws)
-        frugi_append_section(list,
-                             make_section(list->c, it->view, list->step, s->drawn, s->draws, false, s->draw_unit));
+        frugi_append_section(list, make_section(list->c, it->view, list->step, s->drawn, s->draws,
+                                                FRUGI_ENCODER_SELECTS_NOTHING, s->draw_unit));
 }
 
 /* ---- values ------------------------------------------------------------------- */
@@ -154,7 +157,8 @@ static void read_run(void *ctx, uint64_t element, uint64_t value, uint64_t n) {
 
 static void write_run(void *ctx, uint64_t element, uint64_t value, uint64_t n) {
     const value_chunk *s = ctx;
-    memcpy(s->residual + element, s->values + value, n * sizeof(float));
+    if (s->residual + element != s->values + value)
+        memcpy(s->residual + element, s->values + value, n * sizeof(float));
     if (s->momentum)
         memset(s->momentum + element, 0, n * sizeof(float));
     if (s->sent)
@@ -219,33 +223,50 @@ static const uint32_t *select_chunk(const section_writer *w, frugi_workspace *ws
     return ws->units;
 }
 
+/* The accumulators, and what changes where elements are sent. */
+static value_chunk open_chunk(const section_writer *w) {
+    const frug_compressor *c = w->call->c;
+    const frugi_tensor_view *view = w->fs->view;
+    value_chunk s = {.acc = frugi_accumulators(w->call, view)};
+    if (c->config.feedback == FRUGI_FEEDBACK_NONE)
+        return s;
+    s.residual = (float *)s.acc;
+    s.sent = c->units.sent_mask ? c->units.sent_mask + view->first_block * c->config.block : NULL;
+    if (w->call->feedback.mask_momentum && !s.sent)
+        s.momentum = frugi_store_floats(&c->feedback.momentum, view->first_block);
+    return s;
+}
+
+/* Whether n consecutive elements can be encoded without copies: their errors are their residuals, or not needed. */
+static bool encodes_in_place(const section_writer *w, const value_chunk *s, bool residual_needed) {
+    bool unchanged = w->fs->draw_unit == 0 && w->gain == 1.0f && w->retained == 0;
+    return s->residual || (!residual_needed && unchanged && w->fs->section.value > FRUGI_VALUE_INT8);
+}
+
 /* Read, encode and write back a chunk of n values. weight: of the chunk in the statistics, or 0. */
 static void encode_chunk(const section_writer *w, frugi_workspace *ws, value_pos at, uint64_t from, uint64_t n,
                          double weight) {
-    frug_compressor *c = w->call->c;
     const frugi_frame_section *fs = w->fs;
     const frugi_grid *g = &fs->section.grid;
-    value_chunk s = {.acc = frugi_accumulators(w->call, fs->view), .values = ws->values};
     const uint32_t *list = fs->list ? fs->list + from : NULL;
-    bool elements = fs->n_of_4 || (list && g->h == 1 && g->w == 1), flat = !list && frugi_grid_is_contiguous(g);
-    if (c->config.feedback != FRUGI_FEEDBACK_NONE) {
-        s.residual = (float *)s.acc;
-        s.sent = c->units.sent_mask ? c->units.sent_mask + fs->view->first_block * c->config.block : NULL;
-        if (w->call->feedback.mask_momentum && !s.sent)
-            s.momentum = frugi_store_floats(&c->feedback.momentum, fs->view->first_block);
-    }
-    if (fs->n_of_4)
+    bool elements = fs->selects || (list && g->h == 1 && g->w == 1), flat = !list && frugi_grid_is_contiguous(g);
+    value_chunk s = open_chunk(w);
+    bool residual_needed = s.residual || weight > 0;
+    s.values = ws->values;
+    if (fs->selects)
         list = select_chunk(w, ws, &s, from, n);
     else if (fs->values)
         memcpy(s.values, fs->values + from, n * sizeof *s.values);
     else if (elements)
         read_elements(&s, list, n);
+    else if (flat && encodes_in_place(w, &s, residual_needed))
+        s.values = (float *)s.acc + from;
     else if (flat)
         read_run(&s, from, 0, n);
     else
         for_each_run(fs, at, n, read_run, &s);
     double before = weight > 0 ? frugi_energy(s.values, n) : 0;
-    encode_values(w, from, n, s.residual || weight > 0, s.values, ws->padded);
+    encode_values(w, from, n, residual_needed, s.values, ws->padded);
     if (weight > 0)
         ws->tally.energy_left -= weight * (before - frugi_energy(s.values, n));
     if (s.residual && elements)
@@ -259,7 +280,7 @@ static void encode_chunk(const section_writer *w, frugi_workspace *ws, value_pos
 /* Values in a chunk: a whole number of value groups. */
 static uint64_t chunk_length(const struct frug_config *config, const frugi_frame_section *fs) {
     const frugi_section *s = &fs->section;
-    if (fs->n_of_4)
+    if (fs->selects == FRUGI_ENCODER_SELECTS_FOURS)
         return FRUGI_TOPK_SHORT / 4 * config->group_keep;
     uint64_t fit = s->group ? FRUGI_BATCH_ELEMENTS / s->group : 0;
     return !s->group ? FRUGI_BATCH_ELEMENTS : fit ? fit * s->group : s->group;
@@ -284,6 +305,28 @@ static void encode_chunks(const section_writer *w) {
     }
 }
 
+/* Emit the entries above the cutoff into the frame and clear them: f32 values leave no residual. */
+static void encode_above(const section_writer *w) {
+    const frugi_compress_call *call = w->call;
+    frug_compressor *c = call->c;
+    const frugi_section *s = &w->fs->section;
+    frugi_workspace *ws = &c->workspace[0];
+    frugi_cutoff cut = w->fs->cutoff;
+    value_chunk all = open_chunk(w);
+    frugi_float_array span = {all.acc, s->count};
+    frugi_topk_emit_to(c->units.topk, &span, &cut, all.residual, w->index, w->values, call->threads);
+    uint64_t length = FRUGI_BATCH_ELEMENTS, chunks = (s->entries - 1) / length + 1;
+    frugi_stats_items items = {.items = chunks, .length = length, .total = s->entries};
+    for (uint64_t i = 0; i < chunks; i++) {
+        uint64_t from = i * length, n = s->entries - from < length ? s->entries - from : length;
+        double weight = frugi_stats_weight(c, &items, i);
+        if (!(weight > 0))
+            continue;
+        memcpy(ws->values, w->values + from * sizeof(float), n * sizeof(float));
+        ws->tally.energy_left -= weight * frugi_energy(ws->values, n);
+    }
+}
+
 void frugi_encode_unit_section(const frugi_compress_call *call, const frugi_frame_section *fs) {
     const frug_compressor *c = call->c;
     const frugi_section *s = &fs->section;
@@ -299,7 +342,11 @@ void frugi_encode_unit_section(const frugi_compress_call *call, const frugi_fram
     w.retained = call->feedback.retained_share;
     if (fs->draw_unit != 0)
         frugi_put16(payload, frugi_f32_bf16(fs->draw_unit));
-    if (!fs->n_of_4)
+    if (fs->selects == FRUGI_ENCODER_SELECTS_ABOVE) {
+        encode_above(&w);
+        return;
+    }
+    if (!fs->selects)
         frugi_unit_index_encode(s, fs->list, w.index);
     encode_chunks(&w);
 }

@@ -159,11 +159,24 @@ static frugi_cutoff find_cutoff(const selection *sel, uint64_t k) {
 
 /* ---- top-k over whole groups -------------------------------------------------- */
 
+/* Whether the encoder can emit the entries above a cutoff: straight into the frame, exactly and without other effects.
+ */
+static bool encoder_selects_above(const selection *sel) {
+    const frug_compressor *c = sel->call->c;
+    return sel->end - sel->first == 1 && c->units.select_group[sel->first].elementwise &&
+           c->config.index == FRUGI_INDEX_COO && c->config.value == FRUGI_VALUE_F32 &&
+           sel->call->feedback.retained_share == 0 && !sel->call->feedback.mask_momentum && !c->units.sent_mask;
+}
+
 static void select_topk(const selection *sel) {
+    const frug_compressor *c = sel->call->c;
     uint64_t k = target_count(sel), units = count_units(sel);
     if (k >= units)
         for (size_t i = sel->first; i < sel->end; i++)
             select_all(sel, i);
+    else if (encoder_selects_above(sel))
+        *group_selection(c, &c->units.select_group[sel->first], 0) = (frugi_unit_selection){
+            .selects = FRUGI_ENCODER_SELECTS_ABOVE, .selected = k, .cutoff = find_cutoff(sel, k)};
     else
         select_above(sel, find_cutoff(sel, k));
 }
@@ -287,7 +300,7 @@ static void select_in_segments(const selection *sel, size_t i, const quota *q) {
  * Whether the encoder can select N of every 4 elements of a group by itself. The index code must be the bitmap, which
  * is the shorter of the fixed ones at these densities, and chunks must consist of whole value groups.
  */
-static bool encoder_selects(const frug_compressor *c, const frugi_select_group *group) {
+static bool encoder_selects_fours(const frug_compressor *c, const frugi_select_group *group) {
     const struct frug_config *f = &c->config;
     bool bitmap = f->index == FRUGI_INDEX_BITMAP || f->index == FRUGI_INDEX_FIXED;
     bool whole_groups = f->value <= FRUGI_VALUE_BF16 || FRUGI_TOPK_SHORT / 4 * f->group_keep % f->bucket == 0;
@@ -306,9 +319,9 @@ static void select_topk_in_segments(const selection *sel) {
         q.per_segment = c->config.segment == FRUGI_SEGMENT_GROUP ? c->config.group_keep : 0;
         if (!q.per_segment && q.kappa == (uint64_t)q.length << 32)
             select_all(sel, i);
-        else if (encoder_selects(c, group))
-            *group_selection(c, group, 0) =
-                (frugi_unit_selection){.n_of_4 = true, .selected = quota_before(&q, q.segments)};
+        else if (encoder_selects_fours(c, group))
+            *group_selection(c, group, 0) = (frugi_unit_selection){.selects = FRUGI_ENCODER_SELECTS_FOURS,
+                                                                   .selected = quota_before(&q, q.segments)};
         else
             select_in_segments(sel, i, &q);
     }

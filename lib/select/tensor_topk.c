@@ -298,26 +298,44 @@ static uint32_t emit_with_ties(const float *x, uint32_t n, uint32_t base, uint32
     return out;
 }
 
+/* Where entries are emitted to. */
+typedef struct emit_target {
+    float *clear;                /* the array itself, if selected entries are set to 0; else NULL */
+    unsigned char *list, *value; /* value may be NULL */
+} emit_target;
+
+/* Emit a chunk, with at most *ties that equal the key. Returns the number of entries. */
+static uint32_t emit_chunk(const frugi_topk *whole, const float *x, uint32_t n, uint32_t base, uint32_t key,
+                           uint64_t *ties, uint32_t *index, float *value) {
+    uint32_t got = whole->kernel->emit(x, n, base, *ties ? key : key + 1, index, value);
+    if (*ties == 0 || *ties == FRUGI_ALL_TIES)
+        return got;
+    uint64_t same = got - whole->kernel->count(x, n, key + 1);
+    if (same > *ties) {
+        got = emit_with_ties(x, n, base, key, *ties, index, value);
+        same = *ties;
+    }
+    *ties -= same;
+    return got;
+}
+
 /* Emit the selected indices in begin .. end - 1, of which no more than *ties equal the key. Returns their number. */
 static uint64_t emit_share(const frugi_topk *whole, const float *x, uint64_t begin, uint64_t end, uint32_t key,
-                           uint64_t *ties, uint32_t *list, float *values) {
+                           uint64_t *ties, emit_target to) {
     uint32_t index[FRUGI_TOPK_STAGE]; /* the kernel writes past the end; the list may not have room for that */
     float value[FRUGI_TOPK_STAGE];
     uint64_t out = 0;
     for (uint64_t i = begin; i < end; i += FRUGI_TOPK_CHUNK) {
-        uint32_t n = (uint32_t)(end - i < FRUGI_TOPK_CHUNK ? end - i : FRUGI_TOPK_CHUNK), got;
-        got = whole->kernel->emit(x + i, n, (uint32_t)i, *ties ? key : key + 1, index, value);
-        if (*ties && *ties != FRUGI_ALL_TIES) {
-            uint64_t same = got - whole->kernel->count(x + i, n, key + 1);
-            if (same > *ties) {
-                got = emit_with_ties(x + i, n, (uint32_t)i, key, *ties, index, value);
-                same = *ties;
-            }
-            *ties -= same;
-        }
-        memcpy(list + out, index, got * sizeof *list);
-        if (values)
-            memcpy(values + out, value, got * sizeof *values);
+        uint32_t n = (uint32_t)(end - i < FRUGI_TOPK_CHUNK ? end - i : FRUGI_TOPK_CHUNK);
+        uint32_t got = emit_chunk(whole, x + i, n, (uint32_t)i, key, ties, index, value);
+        memcpy(to.list + out * sizeof *index, index, got * sizeof *index);
+        if (to.value)
+            memcpy(to.value + out * sizeof *value, value, got * sizeof *value);
+        if (to.clear && *ties == FRUGI_ALL_TIES)
+            whole->kernel->clear(to.clear + i, n, key);
+        else
+            for (uint32_t e = 0; to.clear && e < got; e++)
+                to.clear[index[e]] = 0.0f;
         out += got;
     }
     return out;
@@ -335,11 +353,11 @@ static void count_share(const frugi_topk *whole, const float *x, uint64_t begin,
     }
 }
 
-uint64_t frugi_topk_emit(frugi_topk *whole, const frugi_float_array *span, frugi_cutoff *cut, uint32_t *list,
-                         float *values, int threads) {
+uint64_t frugi_topk_emit_to(frugi_topk *whole, const frugi_float_array *span, frugi_cutoff *cut, float *clear,
+                            unsigned char *list, unsigned char *values, int threads) {
     threads = frugi_topk_threads(whole, threads, span->n);
     if (threads == 1)
-        return emit_share(whole, span->x, 0, span->n, cut->key, &cut->ties, list, values);
+        return emit_share(whole, span->x, 0, span->n, cut->key, &cut->ties, (emit_target){clear, list, values});
     uint64_t out = 0;
 #pragma omp parallel for num_threads(threads) schedule(static, 1)
     for (int t = 0; t < threads; t++) {
@@ -359,10 +377,15 @@ uint64_t frugi_topk_emit(frugi_topk *whole, const frugi_float_array *span, frugi
     for (int t = 0; t < threads; t++) {
         frugi_topk_walk walk = frugi_topk_walk_share(span, span->n, t, threads);
         uint64_t ties = whole->share[t].allowance, first = whole->share[t].first;
-        emit_share(whole, span->x, walk.skip, walk.skip + walk.left, cut->key, &ties, list + first,
-                   values ? values + first : NULL);
+        emit_target to = {clear, list + first * sizeof(uint32_t), values ? values + first * sizeof(float) : NULL};
+        emit_share(whole, span->x, walk.skip, walk.skip + walk.left, cut->key, &ties, to);
     }
     return out;
+}
+
+uint64_t frugi_topk_emit(frugi_topk *whole, const frugi_float_array *span, frugi_cutoff *cut, uint32_t *list,
+                         float *values, int threads) {
+    return frugi_topk_emit_to(whole, span, cut, NULL, (unsigned char *)list, (unsigned char *)values, threads);
 }
 
 /* Drop the last `surplus` of n entries that have the key `least`. Returns whether there are so many. */

@@ -52,6 +52,14 @@ uint64_t frugi_topk_emit(frugi_topk *whole, const frugi_float_array *span, frugi
                          float *values, int threads);
 
 /**
+ * The same into arrays of any alignment.
+ *
+ *   clear   the array itself, if selected entries are to be set to 0; else NULL
+ */
+uint64_t frugi_topk_emit_to(frugi_topk *whole, const frugi_float_array *span, frugi_cutoff *cut, float *clear,
+                            unsigned char *list, unsigned char *values, int threads);
+
+/**
  * The k largest of n <= FRUGI_TOPK_SHORT elements, by the bits of `mask` of their magnitudes, ties to the lower index;
  * found fast if they are about those that reach the key `near`. Returns whether they were found; k > 0.
  *

@@ -28,6 +28,9 @@ typedef struct frugi_topk_kernel {
      */
     uint32_t (*emit)(const float *x, uint32_t n, uint32_t base, uint32_t key, uint32_t *index, float *value);
 
+    /** Set the elements with magnitudes of at least key to 0. */
+    void (*clear)(float *x, uint32_t n, uint32_t key);
+
     /**
      * For each of 64 * words elements a bit: whether it is among the k largest of its four, by the bits of `mask` of
      * the magnitudes; ties go to the lower index.

@@ -103,6 +103,11 @@ static uint64_t gather(const float *x, uint64_t n, uint32_t from, uint32_t width
     return below;
 }
 
+static void clear(float *x, uint32_t n, uint32_t key) {
+    for (uint32_t i = 0; i < n; i++)
+        x[i] = frugi_bits_f32(frugi_magnitude(x[i]) >= key ? 0 : frugi_f32_bits(x[i]));
+}
+
 /* An element is selected if fewer than k others are larger, or equal and before it: adding 1 to those before it makes
  * one comparison of the two. */
 static void mark_fours(const float *x, uint32_t words, uint32_t k, uint32_t mask, uint64_t *bits) {

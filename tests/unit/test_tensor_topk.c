@@ -77,6 +77,29 @@ static float *draw_array(int kind, uint32_t n, uint64_t *random) {
 
 #define GUARD 0xdeadbeefu
 
+/* Emitted to odd addresses, the selected entries are the same, and cleared they leave the others as they were. */
+static void check_emit_to(frugi_topk *whole, const float *x, uint64_t n, const uint32_t *want, uint64_t k, uint32_t key,
+                          int threads) {
+    frugi_float_array span = {x, n};
+    frugi_cutoff cut = frugi_topk_cutoff(whole, &span, 1, k, threads);
+    unsigned char *list = test_malloc(4 * k + 1), *values = test_malloc(4 * k + 1);
+    float *left = test_malloc(n * sizeof *left);
+    memcpy(left, x, n * sizeof *left);
+    span.x = left;
+    assert_int_equal(cut.key, key);
+    assert_int_equal(frugi_topk_emit_to(whole, &span, &cut, left, list + 1, values + 1, threads), k);
+    assert_memory_equal(list + 1, want, 4 * k);
+    for (uint64_t i = 0, e = 0; i < n; i++) {
+        bool sent = e < k && want[e] == i;
+        if (sent)
+            assert_int_equal(frugi_get32(values + 1 + 4 * e++), frugi_f32_bits(x[i]));
+        assert_int_equal(frugi_f32_bits(left[i]), sent ? 0 : frugi_f32_bits(x[i]));
+    }
+    test_free(left);
+    test_free(values);
+    test_free(list);
+}
+
 /* Cut and emit with n cut into spans, and find what the sort finds, writing nothing more. */
 static void check(frugi_topk *whole, const float *x, uint64_t n, const uint32_t *sorted, uint64_t k, size_t spans,
                   int threads) {
@@ -101,6 +124,7 @@ static void check(frugi_topk *whole, const float *x, uint64_t n, const uint32_t 
             got[out + i] += (uint32_t)(span[s].x - x);
         out += more;
     }
+    check_emit_to(whole, x, n, want, k, cut.key, threads);
     assert_int_equal(out, k);
     assert_true(cut.ties == (reaching == k ? FRUGI_ALL_TIES : 0));
     assert_int_equal(got[k], GUARD);
@@ -211,6 +235,12 @@ static void check_kernel(const frugi_topk_kernel *kernel, const float *x, uint32
     for (uint32_t e = 0; e < out; e++)
         assert_int_equal(frugi_f32_bits(values[e]), frugi_f32_bits(x[want[e] - 7]));
     assert_memory_equal(list, want, out * sizeof *list);
+    float *cleared = test_malloc(n * sizeof *cleared);
+    memcpy(cleared, x, n * sizeof *cleared);
+    kernel->clear(cleared, n, key);
+    for (uint32_t i = 0; i < n; i++)
+        assert_int_equal(frugi_f32_bits(cleared[i]), frugi_magnitude(x[i]) >= key ? 0 : frugi_f32_bits(x[i]));
+    test_free(cleared);
     for (uint64_t room = 0; room <= n; room += n / 3 + 1) {
         uint32_t *kept = test_malloc((room + 1) * sizeof *kept);
         uint64_t got = 0;

@@ -64,6 +64,11 @@ FRUGI_HOST_DEVICE uint16_t frugi_f32_bf16(float x) {
     return (uint16_t)(r - ((r & 0x7fffu) >= 0x7f80u));
 }
 
+/** What rounding a finite x to bf16 leaves. */
+FRUGI_HOST_DEVICE float frugi_bf16_error(float x) {
+    return x - frugi_bf16_f32(frugi_f32_bf16(x));
+}
+
 /** Smallest bf16 that is not below a finite x >= 0; the largest finite bf16 if there is none. */
 FRUGI_HOST_DEVICE uint16_t frugi_f32_bf16_up(float x) {
     uint32_t r = (frugi_f32_bits(x) + 0xffffu) >> 16;

@@ -121,16 +121,14 @@ static frugi_split_sum split_by_size(const float *v, uint64_t n, float least) {
 
 /* ---- fields ------------------------------------------------------------------------------------ */
 
-/* Encode sixteen values; random: the random number of the first. */
+/* Encode sixteen values; random: the random numbers of the first vector. */
 static ALWAYS_INLINE void encode_step(quantize_fn quantize, dequantize_fn dequantize, const frugi_value_group_scale *s,
-                                      float *v, uint32_t random, int error, uint8_t *field) {
-    lanes_u32 q[VECTORS], d;
-    for (uint32_t l = 0; l < LANES; l++)
-        d[l] = random + l * WEYL;
+                                      float *v, lanes_u32 random, int error, uint8_t *field) {
+    lanes_u32 q[VECTORS];
 #pragma GCC unroll 4
-    for (uint32_t j = 0; j < VECTORS; j++, d += LANES * WEYL) {
+    for (uint32_t j = 0; j < VECTORS; j++, random += LANES * WEYL) {
         lanes_f32 x = load_lanes(v + LANES * j);
-        q[j] = quantize(s, x, d);
+        q[j] = quantize(s, x, random);
         if (error)
             store_lanes(v + LANES * j, x - dequantize(s, q[j]));
     }
@@ -142,13 +140,16 @@ static ALWAYS_INLINE void encode_chunk(quantize_fn quantize, dequantize_fn dequa
                                        const frugi_value_group_scale *scale, float *v, uint32_t n, uint32_t random,
                                        int error, uint8_t *field) {
     const frugi_value_group_scale s = *scale; /* a local copy, which stores cannot alias */
+    lanes_u32 numbers;
     uint32_t i = 0;
-    for (; i + STEP <= n; i += STEP)
-        encode_step(quantize, dequantize, &s, v + i, random + i * WEYL, error, field + i);
+    for (uint32_t l = 0; l < LANES; l++)
+        numbers[l] = random + l * WEYL;
+    for (; i + STEP <= n; i += STEP, numbers += STEP * WEYL)
+        encode_step(quantize, dequantize, &s, v + i, numbers, error, field + i);
     if (i < n) {
         float rest[STEP] = {0};
         memcpy(rest, v + i, (n - i) * sizeof *v);
-        encode_step(quantize, dequantize, &s, rest, random + i * WEYL, error, field + i);
+        encode_step(quantize, dequantize, &s, rest, numbers, error, field + i);
         if (error)
             memcpy(v + i, rest, (n - i) * sizeof *v);
         memset(field + n, 0, i + STEP - n);

@@ -37,7 +37,9 @@ typedef struct frugi_select_group {
     bool elementwise;  /* units are elements, compared by magnitude without scores */
     bool scores_given; /* score=given: the caller has set the scores of the heads */
     uint32_t module;
-    float threshold;       /* rule=threshold:track: current threshold; 0: none yet */
+    float threshold;    /* rule=threshold:track: current threshold; 0: none yet */
+    uint64_t found_for; /* if not 0: `found` is the cutoff of this many units, of this group and what it selects with */
+    frugi_cutoff found;
     frugi_learned learned; /* rule=learned */
 } frugi_select_group;
 
@@ -48,6 +50,7 @@ typedef struct frugi_unit_selection {
     frugi_encoder_selects selects;
     frugi_cutoff cutoff;
     const float *values;   /* accumulators of the elements in list, if they were copied; else NULL */
+    bool rest_left;        /* the accumulators in list are residuals already */
     const uint32_t *drawn; /* rule=probabilistic: elements that are sent as plus or minus draw_unit */
     uint64_t draws;
     float draw_unit;
@@ -92,6 +95,7 @@ typedef struct frugi_unit_state {
     frugi_unit_selection *selection; /* of each compressed tensor at this step: unit_select.c */
     frugi_float_array *span;         /* one per group */
     frugi_topk *topk;
+    bool watched; /* topk looks at accumulators as they are computed */
     const frugi_value_kernel *value_kernel;
     float *accumulators; /* in blocks like the stores; NULL where the residual store serves */
     bool acc_is_grad;    /* the accumulators of this step are the gradient itself */
@@ -239,8 +243,11 @@ frug_status frugi_select_groups_in(const frug_compressor *c, uint64_t begin, uin
 
 /* ---- accumulators of unit sections: unit_accumulate.c ------------------------------ */
 
-/** Add the gradient of the range to the residual, for all compressed tensors. */
-void frugi_accumulate_range(const frugi_compress_call *call);
+/**
+ * Add the gradient of the range to the residual, for all compressed tensors, which are those of groups first ..
+ * end - 1. Where the largest of whole tensors are selected, the search for the cutoff is done along the way.
+ */
+void frugi_accumulate_range(const frugi_compress_call *call, size_t first, size_t end);
 
 /** The accumulators of a tensor after frugi_accumulate_range(). */
 const float *frugi_accumulators(const frugi_compress_call *call, const frugi_tensor_view *view);
@@ -257,6 +264,9 @@ void frugi_apply_norm(frugi_compress_call *call);
 
 /** Select units of groups first .. end - 1: sets c->units.selection of their tensors. */
 void frugi_select_units(const frugi_compress_call *call, size_t first, size_t end);
+
+/** Number of units to select from groups first .. end - 1 together, by the densities. */
+uint64_t frugi_target_count(const frug_compressor *c, size_t first, size_t end);
 
 /** Random key of a group and step, for rule=random and stochastic rounding. */
 uint64_t frugi_draw_key(const frug_compressor *c, uint64_t step, size_t number);

@@ -25,6 +25,7 @@ typedef struct frugi_frame_section {
     frugi_encoder_selects selects; /* what the encoder selects by itself */
     frugi_cutoff cutoff;           /* FRUGI_ENCODER_SELECTS_ABOVE: the cutoff */
     const float *values;           /* accumulators of the elements in list, if they were copied; else NULL */
+    bool rest_left;                /* the accumulators in list are residuals already */
     float draw_unit;               /* if not 0: entries are sent as plus or minus this */
 } frugi_frame_section;
 

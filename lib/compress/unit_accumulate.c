@@ -32,30 +32,49 @@ typedef struct tensor_block {
 
 typedef void block_fn(const frugi_compress_call *call, frugi_workspace *ws, const tensor_block *b);
 
+/* The accumulators of a tensor, in fn and after it. */
+static const float *new_accumulators(const frugi_compress_call *call, const frugi_tensor_view *view) {
+    return frugi_has_residual(&call->c->feedback) ? block_accumulators(call->c, view->first_block)
+                                                  : call->grad + (view->begin - call->begin);
+}
+
+/* Show the elements from .. to - 1 of a tensor to a search that is under way. */
+static void show_elements(const frugi_compress_call *call, const frugi_workspace *ws, const frugi_tensor_view *view,
+                          uint64_t from, uint64_t to) {
+    const frug_compressor *c = call->c;
+    to = to < view->count ? to : view->count;
+    frugi_topk_see(c->units.topk, (int)(ws - c->workspace), new_accumulators(call, view) + from, to - from);
+}
+
 /* Call fn for the blocks lo .. hi - 1 of the stores, which begin in this tensor or a later one. */
 static void for_blocks(const frugi_compress_call *call, frugi_workspace *ws, const frugi_tensor_view *view, uint64_t lo,
                        uint64_t hi, block_fn *fn) {
     uint64_t block = call->c->config.block;
     for (; lo < hi; view++) {
         tensor_block b = {.view = view, .blocks = view->dense ? 0 : (view->count - 1) / block + 1};
-        if (view->dense || view->first_block + b.blocks <= lo)
+        uint64_t stop = view->first_block + b.blocks < hi ? view->first_block + b.blocks : hi, shown = lo;
+        if (view->dense || stop <= lo)
             continue;
-        for (; lo < hi && lo < view->first_block + b.blocks; lo++) {
+        for (; lo < stop; lo++) {
             b.number = lo - view->first_block;
             b.at = b.number * block;
             b.stored = lo;
             b.length = (uint32_t)(view->count - b.at < block ? view->count - b.at : block);
             fn(call, ws, &b);
+            if (call->c->units.watched && (lo + 1 == stop || (lo + 1 - shown) * block >= FRUGI_BATCH_ELEMENTS)) {
+                show_elements(call, ws, view, (shown - view->first_block) * block, b.at + block);
+                shown = lo + 1;
+            }
         }
     }
 }
 
 /* Call fn for every compressed block of the range; every thread gets an equal number of consecutive blocks. */
-static void for_each_block(const frugi_compress_call *call, block_fn *fn) {
+static void for_each_block(const frugi_compress_call *call, frug_range range, int threads, block_fn *fn) {
     const frug_compressor *c = call->c;
-    const frugi_tensor_view *start = c->partition.view + frugi_view_at(&c->partition, call->begin);
+    const frugi_tensor_view *start = c->partition.view + frugi_view_at(&c->partition, range.begin);
     uint64_t first = UINT64_MAX, end = 0;
-    frugi_range_iter it = frugi_range_start(&c->partition, call->begin, call->begin + call->count);
+    frugi_range_iter it = frugi_range_start(&c->partition, range.begin, range.begin + range.count);
     while (frugi_range_next(&it))
         if (!it.view->dense) {
             first = first == UINT64_MAX ? it.view->first_block : first;
@@ -63,12 +82,16 @@ static void for_each_block(const frugi_compress_call *call, block_fn *fn) {
         }
     if (first == UINT64_MAX)
         return;
-#pragma omp parallel for num_threads(call->threads) schedule(static, 1) if (call->threads > 1)
-    for (int t = 0; t < call->threads; t++) {
-        uint64_t lo = first + (end - first) * (uint64_t)t / (uint64_t)call->threads;
-        uint64_t hi = first + (end - first) * ((uint64_t)t + 1) / (uint64_t)call->threads;
+#pragma omp parallel for num_threads(threads) schedule(static, 1) if (threads > 1)
+    for (int t = 0; t < threads; t++) {
+        uint64_t lo = first + (end - first) * (uint64_t)t / (uint64_t)threads;
+        uint64_t hi = first + (end - first) * ((uint64_t)t + 1) / (uint64_t)threads;
         for_blocks(call, &c->workspace[t], start, lo, hi, fn);
     }
+}
+
+static frug_range whole_range(const frugi_compress_call *call) {
+    return (frug_range){call->begin, call->count};
 }
 
 /* The gradient of a block, scaled and padded to a whole block. */
@@ -133,20 +156,107 @@ static void accumulate_block(const frugi_compress_call *call, frugi_workspace *w
     count_energy(call, ws, b, acc);
 }
 
-void frugi_accumulate_range(const frugi_compress_call *call) {
+/* ---- search along the way ---- */
+
+/*
+ * Whether the cutoff can be searched while accumulators are computed: the largest elements of whole tensors are
+ * selected, and all that the accumulators depend on can be looked up element by element.
+ */
+static bool can_watch(const frug_compressor *c) {
+    const struct frug_config *f = &c->config;
+    bool largest = (f->rule == FRUGI_RULE_TOPK || f->rule == FRUGI_RULE_HYBRID) &&
+                   (f->segment == FRUGI_SEGMENT_TENSOR || f->segment == FRUGI_SEGMENT_ALL);
+    return frugi_topk_watch_pays(c->units.topk) && largest && f->unit == FRUGI_UNIT_ELEMENT &&
+           f->layers != FRUGI_LAYERS_BUDGET &&
+           (frugi_residual_in_place(&c->feedback) || !frugi_has_residual(&c->feedback));
+}
+
+static const frugi_tensor_view *group_tensor(const frug_compressor *c, size_t i) {
+    return &c->partition.view[c->units.member[c->units.select_group[i].first]];
+}
+
+/* Look up what some accumulators of groups first .. end - 1, n elements, will be. */
+static void preview_sample(const frugi_compress_call *call, size_t first, uint64_t n) {
+    const frug_compressor *c = call->c;
+    const frugi_tensor_view *view = group_tensor(c, first);
+    uint32_t *key = frugi_topk_sample(c->units.topk);
+    uint64_t before = 0, size = frugi_topk_sample_size(n);
+    for (uint64_t i = 0; i < size; i++) {
+        uint64_t at = frugi_topk_sample_index(n, i);
+        while (at - before >= view->count) {
+            before += view->count;
+            view = group_tensor(c, ++first);
+        }
+        float grad = call->grad_scale * call->grad[view->begin - call->begin + (at - before)];
+        uint64_t element = view->first_block * c->config.block + (at - before);
+        key[i] = frugi_magnitude(frugi_feedback_preview(&c->feedback, element, grad));
+        key[i] = key[i] < FRUGI_INF_BITS ? key[i] : 0;
+    }
+}
+
+static uint64_t count_skipped(const frug_compressor *c) {
+    uint64_t skipped = 0;
+    for (int i = 0; i < c->threads; i++)
+        skipped += c->workspace[i].tally.skipped;
+    return skipped;
+}
+
+/* Run fn, which computes or checks accumulators, for the tensors of groups first .. end - 1, and find their cutoff. */
+static void watch_groups(const frugi_compress_call *call, size_t first, size_t end, block_fn *fn) {
+    frug_compressor *c = call->c;
+    const frugi_tensor_view *head = group_tensor(c, first), *last = group_tensor(c, end - 1);
+    frug_range range = {head->begin, last->begin + last->count - head->begin};
+    uint64_t k = frugi_target_count(c, first, end), n = 0, skipped = count_skipped(c);
+    for (size_t i = first; i < end; i++)
+        n += c->units.select_group[i].units;
+    int threads = frugi_threads_for(call->threads, n);
+    c->units.watched = k < n;
+    if (k < n) {
+        preview_sample(call, first, n);
+        frugi_topk_watch(c->units.topk, n, k, threads);
+    }
+    for_each_block(call, range, threads, fn);
+    if (k < n && (frugi_has_residual(&c->feedback) || count_skipped(c) == skipped)) {
+        for (size_t i = first; i < end; i++) {
+            const frugi_tensor_view *view = group_tensor(c, i);
+            c->units.span[i] = (frugi_float_array){new_accumulators(call, view), view->count};
+        }
+        c->units.select_group[first].found =
+            frugi_topk_cutoff(c->units.topk, c->units.span + first, end - first, k, threads);
+        c->units.select_group[first].found_for = k;
+    }
+    frugi_topk_forget(c->units.topk);
+    c->units.watched = false;
+}
+
+/* Run fn for every compressed block of the range. */
+static void run_blocks(const frugi_compress_call *call, size_t first, size_t end, block_fn *fn) {
+    const frug_compressor *c = call->c;
+    for (size_t i = first; i < end; i++)
+        c->units.select_group[i].found_for = 0;
+    if (!can_watch(c) || first == end)
+        for_each_block(call, whole_range(call), call->threads, fn);
+    else if (c->config.segment == FRUGI_SEGMENT_ALL)
+        watch_groups(call, first, end, fn);
+    else
+        for (size_t i = first; i < end; i++)
+            watch_groups(call, i, i + 1, fn);
+}
+
+void frugi_accumulate_range(const frugi_compress_call *call, size_t first, size_t end) {
     frug_compressor *c = call->c;
     c->units.acc_is_grad = false;
     if (frugi_has_residual(&c->feedback)) {
-        for_each_block(call, accumulate_block);
+        run_blocks(call, first, end, accumulate_block);
         return;
     }
-    uint64_t skipped = 0;
-    for_each_block(call, check_block);
-    for (int i = 0; i < c->threads; i++)
-        skipped += c->workspace[i].tally.skipped;
-    c->units.acc_is_grad = skipped == 0 && call->grad_scale == 1.0f;
-    if (!c->units.acc_is_grad)
-        for_each_block(call, copy_block);
+    run_blocks(call, first, end, check_block);
+    c->units.acc_is_grad = count_skipped(c) == 0 && call->grad_scale == 1.0f;
+    if (c->units.acc_is_grad)
+        return;
+    for (size_t i = first; i < end; i++) /* the accumulators are not what was shown */
+        c->units.select_group[i].found_for = 0;
+    for_each_block(call, whole_range(call), call->threads, copy_block);
 }
 
 /*
@@ -180,5 +290,5 @@ static void store_block(const frugi_compress_call *call, frugi_workspace *ws, co
 void frugi_store_residual(const frugi_compress_call *call) {
     const frug_compressor *c = call->c;
     if (frugi_has_residual(&c->feedback) && c->units.accumulators)
-        for_each_block(call, store_block);
+        for_each_block(call, whole_range(call), call->threads, store_block);
 }

@@ -89,6 +89,7 @@ void frugi_add_unit_sections(frugi_section_list *list, const frugi_range_iter *i
         frugi_frame_section fs = make_section(list->c, it->view, list->step, s->list, s->selected, s->selects, 0);
         fs.values = s->values;
         fs.cutoff = s->cutoff;
+        fs.rest_left = s->rest_left;
         frugi_append_section(list, fs);
     }
     if (s->draws)
@@ -171,8 +172,8 @@ static void read_elements(const value_chunk *s, const uint32_t *list, uint64_t n
         s->values[i] = s->acc[list[i]];
 }
 
-static void write_elements(const value_chunk *s, const uint32_t *list, uint64_t n) {
-    for (uint64_t i = 0; i < n; i++)
+static void write_elements(const value_chunk *s, const uint32_t *list, uint64_t n, bool rest_left) {
+    for (uint64_t i = 0; !rest_left && i < n; i++)
         s->residual[list[i]] = s->values[i];
     for (uint64_t i = 0; s->momentum && i < n; i++)
         s->momentum[list[i]] = 0.0f;
@@ -270,7 +271,7 @@ static void encode_chunk(const section_writer *w, frugi_workspace *ws, value_pos
     if (weight > 0)
         ws->tally.energy_left -= weight * (before - frugi_energy(s.values, n));
     if (s.residual && elements)
-        write_elements(&s, list, n);
+        write_elements(&s, list, n, fs->rest_left);
     else if (s.residual && flat)
         write_run(&s, from, 0, n);
     else if (s.residual)
@@ -314,7 +315,8 @@ static void encode_above(const section_writer *w) {
     frugi_cutoff cut = w->fs->cutoff;
     value_chunk all = open_chunk(w);
     frugi_float_array span = {all.acc, s->count};
-    frugi_topk_emit_to(c->units.topk, &span, &cut, all.residual, w->index, w->values, call->threads);
+    frugi_topk_rest rest = {all.residual, false};
+    frugi_topk_emit_to(c->units.topk, &span, &cut, rest, w->index, w->values, call->threads);
     uint64_t length = FRUGI_BATCH_ELEMENTS, chunks = (s->entries - 1) / length + 1;
     frugi_stats_items items = {.items = chunks, .length = length, .total = s->entries};
     for (uint64_t i = 0; i < chunks; i++) {

@@ -16,7 +16,7 @@ static void select_units(const frugi_compress_call *call, frugi_frame_size *size
     size_t first, end;
     double t0 = frugi_clock();
     frugi_select_groups_in(c, call->begin, call->count, &first, &end);
-    frugi_accumulate_range(call);
+    frugi_accumulate_range(call, first, end);
     double t1 = frugi_clock();
     frugi_select_units(call, first, end);
     double t2 = frugi_clock();

@@ -120,13 +120,24 @@ static void select_all(const selection *sel, size_t i) {
         group_selection(c, group, m)->selected = group_view(c, group, m)->grid.units;
 }
 
+/* How selected elements of group i can be replaced by their residuals at once, if these depend on nothing else. */
+static frugi_topk_rest rest_of_group(const selection *sel, size_t i) {
+    const frug_compressor *c = sel->call->c;
+    bool replaced = c->units.select_group[i].elementwise && c->config.feedback != FRUGI_FEEDBACK_NONE &&
+                    c->config.value <= FRUGI_VALUE_BF16 && sel->call->feedback.retained_share == 0;
+    return (frugi_topk_rest){replaced ? (float *)c->units.span[i].x : NULL, c->config.value == FRUGI_VALUE_BF16};
+}
+
 /* Select the units of group i above a cutoff. Elements are copied along with the list, while they are in the cache. */
 static void select_group_above(const selection *sel, size_t i, frugi_cutoff *cut) {
     const frug_compressor *c = sel->call->c;
     float *values = c->units.select_group[i].elementwise ? c->units.list_values + (*sel->list - c->units.list) : NULL;
-    uint64_t selected = frugi_topk_emit(c->units.topk, &c->units.span[i], cut, *sel->list, values, sel->call->threads);
+    frugi_topk_rest rest = rest_of_group(sel, i);
+    uint64_t selected = frugi_topk_emit_to(c->units.topk, &c->units.span[i], cut, rest, (unsigned char *)*sel->list,
+                                           (unsigned char *)values, sel->call->threads);
     set_selected(sel, i, selected);
     group_selection(c, &c->units.select_group[i], 0)->values = values;
+    group_selection(c, &c->units.select_group[i], 0)->rest_left = rest.x != NULL;
 }
 
 static void select_above(const selection *sel, frugi_cutoff cut) {
@@ -134,14 +145,16 @@ static void select_above(const selection *sel, frugi_cutoff cut) {
         select_group_above(sel, i, &cut);
 }
 
-/* Number of units to select, by the densities. */
-static uint64_t target_count(const selection *sel) {
-    const frug_compressor *c = sel->call->c;
+uint64_t frugi_target_count(const frug_compressor *c, size_t first, size_t end) {
     uint64_t k = 0;
-    for (size_t i = sel->first; i < sel->end; i++)
+    for (size_t i = first; i < end; i++)
         k += frugi_select_group_count(&c->units.select_group[i],
                                       frugi_select_group_density(c, &c->units.select_group[i], c->density));
     return k;
+}
+
+static uint64_t target_count(const selection *sel) {
+    return frugi_target_count(sel->call->c, sel->first, sel->end);
 }
 
 static uint64_t count_units(const selection *sel) {
@@ -154,6 +167,9 @@ static uint64_t count_units(const selection *sel) {
 /* The cutoff that k units reach. */
 static frugi_cutoff find_cutoff(const selection *sel, uint64_t k) {
     const frug_compressor *c = sel->call->c;
+    const frugi_select_group *group = &c->units.select_group[sel->first];
+    if (group->found_for == k)
+        return group->found;
     return frugi_topk_cutoff(c->units.topk, c->units.span + sel->first, sel->end - sel->first, k, sel->call->threads);
 }
 
@@ -250,12 +266,13 @@ static uint32_t *select_segment(const frug_compressor *c, frugi_workspace *ws, c
 
 /* rule=hybrid: select from one block, by the common threshold if possible, and copy the values. */
 static uint32_t *select_near(const frug_compressor *c, frugi_workspace *ws, const float *x, const quota *q, uint64_t s,
-                             uint32_t *out) {
+                             frugi_topk_rest rest, uint32_t *out) {
     uint32_t k = segment_quota(q, s), length = segment_length(q, s), base = (uint32_t)(s * q->length);
     uint32_t mask = c->config.select == FRUGI_SELECT_EXACT ? UINT32_MAX : 0xffff0000u;
     float *values = c->units.list_values + (out - c->units.list);
+    frugi_topk_rest own = {rest.x ? rest.x + base : NULL, rest.bf16};
     if (length <= FRUGI_TOPK_SHORT &&
-        frugi_topk_emit_near(c->units.topk, x + base, length, k, q->near, mask, base, out, values))
+        frugi_topk_emit_near(c->units.topk, x + base, length, k, q->near, mask, base, own, out, values))
         return out + k;
     if (length == q->length)
         select_batch(c, ws, x, q, s, 1, out);
@@ -263,12 +280,15 @@ static uint32_t *select_near(const frug_compressor *c, frugi_workspace *ws, cons
         select_segment(c, ws, x, q, s, out);
     for (uint32_t e = 0; e < k; e++)
         values[e] = x[out[e]];
+    if (rest.x)
+        frugi_topk_leave_rest(rest, out, k);
     return out + k;
 }
 
 static void select_in_segments(const selection *sel, size_t i, const quota *q) {
     const frug_compressor *c = sel->call->c;
     const float *x = c->units.span[i].x;
+    frugi_topk_rest rest = rest_of_group(sel, i);
     uint32_t *list = *sel->list;
 #pragma omp parallel for num_threads(sel->call->threads) schedule(static, 1) if (sel->call->threads > 1)
     for (int t = 0; t < sel->call->threads; t++) {
@@ -279,7 +299,7 @@ static void select_in_segments(const selection *sel, size_t i, const quota *q) {
             uint64_t whole = q->units / q->length, left = (end < whole ? end : whole) - (s < whole ? s : whole);
             uint32_t n = left < c->max_batch_blocks ? (uint32_t)left : c->max_batch_blocks;
             if (q->count) {
-                out = select_near(c, &c->workspace[t], x, q, s++, out);
+                out = select_near(c, &c->workspace[t], x, q, s++, rest, out);
             } else if (n && q->per_segment && q->length <= FRUGI_N_OF_M_MAX) {
                 out = frugi_select_n_of_m(x, s, s + left, q->length, q->per_segment, c->config.select, out);
                 s += left;
@@ -292,8 +312,10 @@ static void select_in_segments(const selection *sel, size_t i, const quota *q) {
         }
     }
     set_selected(sel, i, quota_before(q, q->segments));
-    if (q->count)
+    if (q->count) {
         group_selection(c, &c->units.select_group[i], 0)->values = c->units.list_values + (list - c->units.list);
+        group_selection(c, &c->units.select_group[i], 0)->rest_left = rest.x != NULL;
+    }
 }
 
 /*

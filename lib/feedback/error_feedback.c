@@ -100,6 +100,18 @@ bool frugi_feedback_accumulate_in_place(frugi_feedback_state *fb, uint64_t b, co
                                           : fb->kernel->add_ef21(acc, momentum, grad, fb->momentum_rate, fb->block);
 }
 
+float frugi_feedback_preview(const frugi_feedback_state *fb, uint64_t element, float grad) {
+    if (!frugi_has_residual(fb))
+        return grad;
+    float residual = frugi_store_floats(&fb->residual, 0)[element];
+    float momentum = frugi_has_momentum(fb) ? frugi_store_floats(&fb->momentum, 0)[element] : 0.0f;
+    switch (fb->kind) {
+    case FRUGI_FEEDBACK_DGC: return residual + (fb->momentum_rate * momentum + grad);
+    case FRUGI_FEEDBACK_EF21: return residual + fb->momentum_rate * (grad - momentum);
+    default: return fb->beta * residual + grad;
+    }
+}
+
 /* ---- after selection ---- */
 
 void frugi_feedback_retain(const frugi_feedback_step *step, float *values, float *retained, uint32_t n) {

@@ -98,6 +98,13 @@ bool frugi_feedback_accumulate(const frugi_feedback_state *fb, uint64_t b, const
  */
 bool frugi_feedback_accumulate_in_place(frugi_feedback_state *fb, uint64_t b, const float *grad, float *acc);
 
+/**
+ * What the accumulator of one element will be, where frugi_residual_in_place() or without a residual.
+ *
+ *   element   its number in the stores
+ */
+float frugi_feedback_preview(const frugi_feedback_state *fb, uint64_t element, float grad);
+
 /* ---- after selection ---- */
 
 /**

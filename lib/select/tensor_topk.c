@@ -1,7 +1,7 @@
 /*
  * tensor_topk.c - exact top-k of large arrays: the k-th largest magnitude, bracketed by a sample.
  *
- * A sample of up to 2^15 elements, one from each of as many equal ranges, gives two keys between which the k-th
+ * A sample of up to 2^15 elements, four from each of as many equal ranges, gives two keys between which the k-th
  * largest lies with near certainty (4.5 standard deviations of the rank in the sample to each side). One pass counts
  * the keys below the bracket and collects those inside, about one percent; the result is selected from those. If the
  * counts show that the bracket missed, which happens when many elements equal one of its ends, that value is tried
@@ -17,20 +17,19 @@
 
 #include <math.h>
 
-#define SAMPLE_MAX  32768u /* a power of two, as all sizes of samples are */
-#define SAMPLE_MIN  64u
-#define SAMPLE_STEP 16u /* minimum number of elements per sampled element */
-#define DEVIATIONS  4.5
-#define MARGIN      3.0   /* in ranks, for small samples, where the standard deviation is unreliable */
-#define FEW         8192u /* number of keys below which more bins cost more than another round */
-#define FEW_BITS    8
-#define FINE_BITS   11
+#define SAMPLE_MAX    32768u /* a power of two, as all sizes of samples are */
+#define SAMPLE_MIN    64u
+#define SAMPLE_STEP   16u /* minimum number of elements per sampled element */
+#define ADJACENT_BITS 2
+#define ADJACENT      (1u << ADJACENT_BITS) /* sampled elements that are adjacent */
+#define DEVIATIONS    4.5
+#define MARGIN        3.0   /* in ranks, for small samples, where the standard deviation is unreliable */
+#define FEW           8192u /* number of keys below which more bins cost more than another round */
+#define FEW_BITS      8
+#define MANY          8u /* from one in so many elements on, it is faster to look at all of them again */
+#define FINE_BITS     11
 
-/* Keys from .. from + width - 1, which include the k-th largest; `above` keys are larger than all of them. */
-typedef struct bracket {
-    uint32_t from, width;
-    uint64_t above, inside;
-} bracket;
+typedef frugi_topk_bracket bracket;
 
 static const frugi_topk_kernel *choose_kernel(void) {
     switch (frugi_isa_chosen()) {
@@ -129,15 +128,31 @@ static uint64_t hash_below(uint64_t i, uint64_t limit) {
     return ((mixed >> 32) * limit) >> 32;
 }
 
-/* One element from each of 2^bits equal ranges, at a pseudorandom offset, so that periodic data are sampled fairly. */
-static void take_sample(const frugi_float_array *span, uint64_t n, uint32_t bits, uint32_t *key) {
-    uint64_t before = 0, begin = 0;
-    for (uint64_t i = 0; i >> bits == 0; i++) {
-        uint64_t end = ((i + 1) * n) >> bits, at = begin + hash_below(i, end - begin);
+/* The size of a sample is a power of two. */
+static uint32_t sample_bits(uint64_t n) {
+    uint64_t ranges = n / SAMPLE_STEP < SAMPLE_MAX ? n / SAMPLE_STEP : SAMPLE_MAX;
+    return ranges ? 63 - (uint32_t)__builtin_clzll(ranges) : 0;
+}
+
+uint64_t frugi_topk_sample_size(uint64_t n) {
+    return n < SAMPLE_MIN * SAMPLE_STEP ? 0 : (uint64_t)1 << sample_bits(n);
+}
+
+/* A few adjacent elements, which cost one cache miss, from each of equal ranges, at a pseudorandom offset, so that
+ * periodic data are sampled fairly. */
+uint64_t frugi_topk_sample_index(uint64_t n, uint64_t i) {
+    uint32_t bits = sample_bits(n) - ADJACENT_BITS;
+    uint64_t range = i >> ADJACENT_BITS, begin = (range * n) >> bits, end = ((range + 1) * n) >> bits;
+    return begin + hash_below(range, end - begin - ADJACENT + 1) + i % ADJACENT;
+}
+
+static void take_sample(const frugi_float_array *span, uint64_t n, uint32_t *key) {
+    uint64_t before = 0, size = frugi_topk_sample_size(n);
+    for (uint64_t i = 0; i < size; i++) {
+        uint64_t at = frugi_topk_sample_index(n, i);
         while (at - before >= span->n)
             before += span++->n;
         key[i] = frugi_magnitude(span->x[at - before]);
-        begin = end;
     }
 }
 
@@ -146,14 +161,10 @@ static uint32_t sample_rank(uint32_t *sample, const uint32_t *original, uint64_t
     return select_cutoff(sample, (bracket){0, FRUGI_INF_BITS, 0, size}, (uint64_t)rank).key;
 }
 
-/* A bracket estimated from a sample; `inside` and `above` are not set. */
-static bracket estimate_bracket(frugi_topk *whole, const frugi_float_array *span, uint64_t n, uint64_t k) {
-    uint32_t bits = 0;
-    while ((uint64_t)SAMPLE_STEP << (bits + 1) <= n && (1u << bits) < SAMPLE_MAX)
-        bits++;
-    uint64_t size = (uint64_t)1 << bits;
+/* A bracket estimated from a sample in whole->key; `inside` and `above` are not set. */
+static bracket estimate_bracket(frugi_topk *whole, uint64_t n, uint64_t k) {
+    uint64_t size = frugi_topk_sample_size(n);
     uint32_t *sample = whole->key, *copy = whole->key + SAMPLE_MAX;
-    take_sample(span, n, bits, sample);
     double share = (double)k / (double)n, rank = share * (double)size;
     double reach = DEVIATIONS * sqrt(rank * (1.0 - share)) + MARGIN;
     uint32_t first = 0, end = FRUGI_INF_BITS; /* the ends themselves are excluded: many elements may equal them */
@@ -168,25 +179,30 @@ static bracket estimate_bracket(frugi_topk *whole, const frugi_float_array *span
 
 /* ---- scans ----------------------------------------------------------------------------------- */
 
-/* Count the keys below and inside the bracket and collect the latter. Returns whether all of them fit. */
-static int collect_keys(frugi_topk *whole, const frugi_float_array *span, uint64_t n, bracket b, uint64_t *below,
-                        uint64_t *inside, int threads) {
-    uint64_t room = FRUGI_TOPK_ROOM / (uint64_t)threads, out = 0;
+/* The first key that thread t collects. */
+static uint32_t *first_key(const frugi_topk *whole, int t, int threads) {
+    return whole->key + FRUGI_TOPK_ROOM / (uint64_t)threads * (uint64_t)t;
+}
+
+static void start_shares(frugi_topk *whole, bracket b, int threads) {
+    for (int t = 0; t < threads; t++)
+        whole->share[t] = (frugi_topk_share){.bin = whole->share[t].bin, .full = b.width == 1};
+}
+
+/* Count the keys of a range below and inside the bracket and collect the latter. */
+static void scan_range(frugi_topk *whole, int t, int threads, bracket b, const float *x, uint64_t n) {
+    frugi_topk_share *share = &whole->share[t];
+    uint64_t room = share->full ? 0 : FRUGI_TOPK_ROOM / (uint64_t)threads - share->inside, more = 0;
+    uint32_t *key = first_key(whole, t, threads) + (share->full ? 0 : share->inside);
+    share->below += whole->kernel->gather(x, n, b.from, b.width, key, room, &more);
+    share->full |= more + FRUGI_TOPK_SLACK > room;
+    share->inside += more;
+}
+
+/* Add up what the threads counted. Returns whether all keys inside the bracket have been collected. */
+static int close_shares(frugi_topk *whole, int threads, uint64_t *below, uint64_t *inside) {
+    uint64_t out = 0;
     int full = 0;
-#pragma omp parallel for num_threads(threads) schedule(static, 1) if (threads > 1)
-    for (int t = 0; t < threads; t++) {
-        frugi_topk_share share = {.bin = whole->share[t].bin, .full = b.width == 1};
-        frugi_topk_walk walk = frugi_topk_walk_share(span, n, t, threads);
-        uint32_t *key = whole->key + (uint64_t)t * room;
-        for (frugi_float_array piece = frugi_topk_walk_next(&walk); piece.n; piece = frugi_topk_walk_next(&walk)) {
-            uint64_t more = 0, free_room = share.full ? 0 : room - share.inside;
-            share.below += whole->kernel->gather(piece.x, piece.n, b.from, b.width, key, free_room, &more);
-            share.full |= more + FRUGI_TOPK_SLACK > free_room;
-            share.inside += more;
-            key += share.full ? 0 : more;
-        }
-        whole->share[t] = share;
-    }
     *below = *inside = 0;
     for (int t = 0; t < threads; t++) {
         *below += whole->share[t].below;
@@ -194,10 +210,20 @@ static int collect_keys(frugi_topk *whole, const frugi_float_array *span, uint64
         full |= whole->share[t].full;
     }
     for (int t = 0; t < threads && !full; t++) { /* close the gaps */
-        memmove(whole->key + out, whole->key + (uint64_t)t * room, whole->share[t].inside * sizeof *whole->key);
+        memmove(whole->key + out, first_key(whole, t, threads), whole->share[t].inside * sizeof *whole->key);
         out += whole->share[t].inside;
     }
     return !full;
+}
+
+static void scan_all(frugi_topk *whole, const frugi_float_array *span, uint64_t n, bracket b, int threads) {
+    start_shares(whole, b, threads);
+#pragma omp parallel for num_threads(threads) schedule(static, 1) if (threads > 1)
+    for (int t = 0; t < threads; t++) {
+        frugi_topk_walk walk = frugi_topk_walk_share(span, n, t, threads);
+        for (frugi_float_array piece = frugi_topk_walk_next(&walk); piece.n; piece = frugi_topk_walk_next(&walk))
+            scan_range(whole, t, threads, b, piece.x, piece.n);
+    }
 }
 
 /* Narrow a bracket by a histogram of the keys inside. */
@@ -222,12 +248,12 @@ static void narrow_bracket(frugi_topk *whole, const frugi_float_array *span, uin
     narrow_to_bin(b, whole->bins, shift, k);
 }
 
-/* Count the bracket. If rank k is not inside, set the bracket to the side where it must be, with `above` and `inside`.
- * *edge: the key next to the bracket on that side. Returns whether all keys inside have been collected. */
-static int try_bracket(frugi_topk *whole, const frugi_float_array *span, uint64_t n, uint64_t k, bracket *b,
-                       uint32_t *edge, int threads) {
+/* Evaluate a scan of the bracket. If rank k is not inside, set the bracket to the side where it must be, with `above`
+ * and `inside`. *edge: the key next to the bracket on that side. Returns whether all keys inside have been collected.
+ */
+static int close_bracket(frugi_topk *whole, uint64_t n, uint64_t k, bracket *b, uint32_t *edge, int threads) {
     uint64_t below, inside;
-    int collected = collect_keys(whole, span, n, *b, &below, &inside, threads);
+    int collected = close_shares(whole, threads, &below, &inside);
     uint64_t above = n - below - inside;
     uint32_t end = b->from + b->width;
     if (above >= k) {
@@ -246,15 +272,55 @@ static int try_bracket(frugi_topk *whole, const frugi_float_array *span, uint64_
     return collected;
 }
 
+static int try_bracket(frugi_topk *whole, const frugi_float_array *span, uint64_t n, uint64_t k, bracket *b,
+                       uint32_t *edge, int threads) {
+    scan_all(whole, span, n, *b, threads);
+    return close_bracket(whole, n, k, b, edge, threads);
+}
+
+/* All keys, for few elements; else a bracket estimated from a sample in whole->key. */
+static bracket first_bracket(frugi_topk *whole, uint64_t n, uint64_t k) {
+    return n < SAMPLE_MIN * SAMPLE_STEP ? (bracket){0, FRUGI_INF_BITS, 0, n} : estimate_bracket(whole, n, k);
+}
+
+bool frugi_topk_watch_pays(const frugi_topk *whole) {
+    return whole->kernel->faster_than_memory;
+}
+
+uint32_t *frugi_topk_sample(frugi_topk *whole) {
+    return whole->key;
+}
+
+void frugi_topk_watch(frugi_topk *whole, uint64_t n, uint64_t k, int threads) {
+    bracket b = first_bracket(whole, n, k);
+    threads = threads < whole->threads ? threads : whole->threads;
+    whole->watched = (frugi_topk_watched){n, k, threads, b};
+    start_shares(whole, b, threads);
+}
+
+void frugi_topk_see(frugi_topk *whole, int t, const float *x, uint64_t n) {
+    scan_range(whole, t, whole->watched.threads, whole->watched.bracket, x, n);
+}
+
+void frugi_topk_forget(frugi_topk *whole) {
+    whole->watched.n = 0;
+}
+
 frugi_cutoff frugi_topk_cutoff(frugi_topk *whole, const frugi_float_array *span, size_t spans, uint64_t k,
                                int threads) {
     uint64_t n = frugi_topk_elements(span, spans);
+    bool watched = whole->watched.n == n && whole->watched.k == k;
     threads = frugi_topk_threads(whole, threads, n);
-    bracket b = {0, FRUGI_INF_BITS, 0, n};
-    if (n >= SAMPLE_MIN * SAMPLE_STEP)
-        b = estimate_bracket(whole, span, n, k);
+    whole->watched.n = 0;
+    if (!watched) {
+        take_sample(span, n, whole->key);
+        whole->watched.bracket = first_bracket(whole, n, k);
+        whole->watched.threads = threads;
+        scan_all(whole, span, n, whole->watched.bracket, threads);
+    }
+    bracket b = whole->watched.bracket;
     uint32_t edge, estimate = b.from;
-    int collected = try_bracket(whole, span, n, k, &b, &edge, threads);
+    int collected = close_bracket(whole, n, k, &b, &edge, whole->watched.threads);
     if (edge != estimate) { /* missed, most likely because of ties with one of the ends */
         b = (bracket){.from = edge, .width = 1};
         collected = try_bracket(whole, span, n, k, &b, &edge, threads);
@@ -298,9 +364,14 @@ static uint32_t emit_with_ties(const float *x, uint32_t n, uint32_t base, uint32
     return out;
 }
 
+void frugi_topk_leave_rest(frugi_topk_rest rest, const uint32_t *list, uint64_t n) {
+    for (uint64_t e = 0; e < n; e++)
+        rest.x[list[e]] = rest.bf16 ? frugi_bf16_error(rest.x[list[e]]) : 0.0f;
+}
+
 /* Where entries are emitted to. */
 typedef struct emit_target {
-    float *clear;                /* the array itself, if selected entries are set to 0; else NULL */
+    frugi_topk_rest rest;
     unsigned char *list, *value; /* value may be NULL */
 } emit_target;
 
@@ -331,11 +402,10 @@ static uint64_t emit_share(const frugi_topk *whole, const float *x, uint64_t beg
         memcpy(to.list + out * sizeof *index, index, got * sizeof *index);
         if (to.value)
             memcpy(to.value + out * sizeof *value, value, got * sizeof *value);
-        if (to.clear && *ties == FRUGI_ALL_TIES)
-            whole->kernel->clear(to.clear + i, n, key);
-        else
-            for (uint32_t e = 0; to.clear && e < got; e++)
-                to.clear[index[e]] = 0.0f;
+        if (to.rest.x && !to.rest.bf16 && *ties == FRUGI_ALL_TIES && got > n / MANY)
+            whole->kernel->clear(to.rest.x + i, n, key);
+        else if (to.rest.x)
+            frugi_topk_leave_rest(to.rest, index, got);
         out += got;
     }
     return out;
@@ -353,11 +423,11 @@ static void count_share(const frugi_topk *whole, const float *x, uint64_t begin,
     }
 }
 
-uint64_t frugi_topk_emit_to(frugi_topk *whole, const frugi_float_array *span, frugi_cutoff *cut, float *clear,
+uint64_t frugi_topk_emit_to(frugi_topk *whole, const frugi_float_array *span, frugi_cutoff *cut, frugi_topk_rest rest,
                             unsigned char *list, unsigned char *values, int threads) {
     threads = frugi_topk_threads(whole, threads, span->n);
     if (threads == 1)
-        return emit_share(whole, span->x, 0, span->n, cut->key, &cut->ties, (emit_target){clear, list, values});
+        return emit_share(whole, span->x, 0, span->n, cut->key, &cut->ties, (emit_target){rest, list, values});
     uint64_t out = 0;
 #pragma omp parallel for num_threads(threads) schedule(static, 1)
     for (int t = 0; t < threads; t++) {
@@ -377,7 +447,7 @@ uint64_t frugi_topk_emit_to(frugi_topk *whole, const frugi_float_array *span, fr
     for (int t = 0; t < threads; t++) {
         frugi_topk_walk walk = frugi_topk_walk_share(span, span->n, t, threads);
         uint64_t ties = whole->share[t].allowance, first = whole->share[t].first;
-        emit_target to = {clear, list + first * sizeof(uint32_t), values ? values + first * sizeof(float) : NULL};
+        emit_target to = {rest, list + first * sizeof(uint32_t), values ? values + first * sizeof(float) : NULL};
         emit_share(whole, span->x, walk.skip, walk.skip + walk.left, cut->key, &ties, to);
     }
     return out;
@@ -385,7 +455,8 @@ uint64_t frugi_topk_emit_to(frugi_topk *whole, const frugi_float_array *span, fr
 
 uint64_t frugi_topk_emit(frugi_topk *whole, const frugi_float_array *span, frugi_cutoff *cut, uint32_t *list,
                          float *values, int threads) {
-    return frugi_topk_emit_to(whole, span, cut, NULL, (unsigned char *)list, (unsigned char *)values, threads);
+    return frugi_topk_emit_to(whole, span, cut, (frugi_topk_rest){0}, (unsigned char *)list, (unsigned char *)values,
+                              threads);
 }
 
 /* Drop the last `surplus` of n entries that have the key `least`. Returns whether there are so many. */
@@ -403,14 +474,17 @@ static bool drop_last(uint32_t *index, float *value, uint32_t n, uint32_t surplu
 }
 
 bool frugi_topk_emit_near(const frugi_topk *whole, const float *x, uint32_t n, uint32_t k, uint32_t near, uint32_t mask,
-                          uint32_t base, uint32_t *list, float *values) {
-    uint32_t index[FRUGI_TOPK_STAGE];
+                          uint32_t base, frugi_topk_rest rest, uint32_t *list, float *values) {
+    uint32_t index[FRUGI_TOPK_STAGE], least = near & mask;
     float value[FRUGI_TOPK_STAGE];
-    uint32_t got = whole->kernel->emit(x, n, base, near & mask, index, value);
-    if (got < k || (got > k && !drop_last(index, value, got, got - k, near & mask, mask)))
+    uint32_t got = whole->kernel->emit(x, n, 0, least, index, value);
+    if (got < k || (got > k && !drop_last(index, value, got, got - k, least, mask)))
         return false;
-    memcpy(list, index, k * sizeof *list);
+    for (uint32_t e = 0; e < k; e++)
+        list[e] = base + index[e];
     memcpy(values, value, k * sizeof *values);
+    if (rest.x)
+        frugi_topk_leave_rest(rest, index, k);
     return true;
 }
 

@@ -38,6 +38,27 @@ void frugi_topk_destroy(frugi_topk *whole);
  */
 frugi_cutoff frugi_topk_cutoff(frugi_topk *whole, const frugi_float_array *span, size_t spans, uint64_t k, int threads);
 
+/**
+ * The search can begin while the arrays are still being written, which saves a pass over memory, where
+ * frugi_topk_watch_pays():
+ *
+ *   1. Write the keys that frugi_topk_sample_size() elements will have to frugi_topk_sample(); element i of the sample
+ *      is number frugi_topk_sample_index() of all arrays together. A wrong key costs only time.
+ *   2. frugi_topk_watch(), for k of n elements in all.
+ *   3. As soon as a range has its final values, frugi_topk_see(), once for every element, in any order, by threads
+ *      0 .. threads - 1.
+ *   4. frugi_topk_cutoff() for the same k and n.
+ */
+bool frugi_topk_watch_pays(const frugi_topk *whole);
+uint64_t frugi_topk_sample_size(uint64_t n);
+uint64_t frugi_topk_sample_index(uint64_t n, uint64_t i);
+uint32_t *frugi_topk_sample(frugi_topk *whole);
+void frugi_topk_watch(frugi_topk *whole, uint64_t n, uint64_t k, int threads);
+void frugi_topk_see(frugi_topk *whole, int thread, const float *x, uint64_t n);
+
+/** Abandon a search. */
+void frugi_topk_forget(frugi_topk *whole);
+
 /** Number of entries with magnitudes of at least key, in all arrays. */
 uint64_t frugi_topk_count(frugi_topk *whole, const frugi_float_array *span, size_t spans, uint32_t key, int threads);
 
@@ -51,12 +72,14 @@ uint64_t frugi_topk_count(frugi_topk *whole, const frugi_float_array *span, size
 uint64_t frugi_topk_emit(frugi_topk *whole, const frugi_float_array *span, frugi_cutoff *cut, uint32_t *list,
                          float *values, int threads);
 
-/**
- * The same into arrays of any alignment.
- *
- *   clear   the array itself, if selected entries are to be set to 0; else NULL
- */
-uint64_t frugi_topk_emit_to(frugi_topk *whole, const frugi_float_array *span, frugi_cutoff *cut, float *clear,
+/** What becomes of selected entries, while they are in the cache. */
+typedef struct frugi_topk_rest {
+    float *x;  /* the array itself, where they are replaced by what is not sent; NULL: they are left as they are */
+    bool bf16; /* they are sent as bf16; else as f32 */
+} frugi_topk_rest;
+
+/** The same into arrays of any alignment. */
+uint64_t frugi_topk_emit_to(frugi_topk *whole, const frugi_float_array *span, frugi_cutoff *cut, frugi_topk_rest rest,
                             unsigned char *list, unsigned char *values, int threads);
 
 /**
@@ -65,9 +88,13 @@ uint64_t frugi_topk_emit_to(frugi_topk *whole, const frugi_float_array *span, fr
  *
  *   base   added to the indices
  *   list, values   receive k entries
+ *   rest   what becomes of them if they were found; rest.x is x
  */
 bool frugi_topk_emit_near(const frugi_topk *whole, const float *x, uint32_t n, uint32_t k, uint32_t near, uint32_t mask,
-                          uint32_t base, uint32_t *list, float *values);
+                          uint32_t base, frugi_topk_rest rest, uint32_t *list, float *values);
+
+/** Replace n entries of an array by what is not sent. */
+void frugi_topk_leave_rest(frugi_topk_rest rest, const uint32_t *list, uint64_t n);
 
 /**
  * Indices and values of the elements, at most FRUGI_TOPK_SHORT, whose bits are set; bits after the last element are 0.

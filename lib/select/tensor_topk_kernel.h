@@ -11,6 +11,9 @@
 #define FRUGI_TOPK_STAGE (FRUGI_TOPK_CHUNK + FRUGI_TOPK_EXTRA)
 
 typedef struct frugi_topk_kernel {
+    /** Whether scans are so much faster than memory that it pays to scan while the data is in the cache. */
+    bool faster_than_memory;
+
     /** Number of magnitudes that are at least key, 0 < n <= FRUGI_TOPK_PIECE. */
     uint64_t (*count)(const float *x, uint64_t n, uint32_t key);
 

@@ -47,4 +47,4 @@ INLINE signed_lanes rotate_3(signed_lanes v) {
     return (signed_lanes)vextq_s32((int32x4_t)v, (int32x4_t)v, 3);
 }
 
-const frugi_topk_kernel frugi_topk_neon = {count, gather, emit, clear, mark_fours, take};
+const frugi_topk_kernel frugi_topk_neon = {false, count, gather, emit, clear, mark_fours, take};

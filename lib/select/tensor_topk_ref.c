@@ -35,4 +35,4 @@ INLINE signed_lanes rotate_3(signed_lanes v) {
     return __builtin_shufflevector(v, v, 3, 0, 1, 2);
 }
 
-const frugi_topk_kernel frugi_topk_ref = {count, gather, emit, clear, mark_fours, take};
+const frugi_topk_kernel frugi_topk_ref = {false, count, gather, emit, clear, mark_fours, take};

@@ -37,11 +37,13 @@ INLINE lanes load_magnitudes(const float *x) {
     return v & FRUGI_ABS_MASK;
 }
 
-INLINE uint64_t sum_lanes(const lanes *v, uint32_t vectors) {
-    uint64_t sum = 0;
-    for (uint32_t j = 0; j < vectors; j++)
-        for (uint32_t l = 0; l < WIDTH; l++)
-            sum += v[j][l];
+/* The sum of all lanes of four vectors, which fits into 32 bits. */
+INLINE uint64_t sum_lanes(const lanes *v) {
+    lanes four = (v[0] + v[1]) + (v[2] + v[3]);
+    uint32_t lane[WIDTH], sum = 0;
+    memcpy(lane, &four, sizeof lane);
+    for (uint32_t l = 0; l < WIDTH; l++)
+        sum += lane[l];
     return sum;
 }
 
@@ -55,7 +57,7 @@ static uint64_t count(const float *x, uint64_t n, uint32_t key) {
     for (; i + 4 * WIDTH <= n; i += 4 * WIDTH)
         for (uint32_t j = 0; j < 4; j++)
             sum[j] -= (lanes)(load_magnitudes(x + i + j * WIDTH) >= key);
-    uint64_t reaching = sum_lanes(sum, 4);
+    uint64_t reaching = sum_lanes(sum);
     for (; i < n; i++)
         reaching += frugi_magnitude(x[i]) >= key;
     return reaching;
@@ -84,7 +86,7 @@ static uint64_t gather(const float *x, uint64_t n, uint32_t from, uint32_t width
         for (bits &= bits - 1; bits; bits &= bits - 1)
             list[out++] = frugi_magnitude(x[i + lowest(bits)]);
     }
-    uint64_t below = sum_lanes(sum, 4), written = out;
+    uint64_t below = sum_lanes(sum), written = out;
     if (n - i > GROUP) { /* the list is full */
         uint64_t low = n - i - count(x + i, n - i, from);
         *inside = out + n - i - low - count(x + i, n - i, from + width);

@@ -18,8 +18,22 @@ typedef struct frugi_topk_share {
     unsigned char pad[16];     /* to a cache line */
 } frugi_topk_share;
 
+/** Keys from .. from + width - 1, which include the k-th largest; `above` keys are larger than all of them. */
+typedef struct frugi_topk_bracket {
+    uint32_t from, width;
+    uint64_t above, inside;
+} frugi_topk_bracket;
+
+/** A search that began before the arrays were written; n is 0 if there is none. */
+typedef struct frugi_topk_watched {
+    uint64_t n, k;
+    int threads;
+    frugi_topk_bracket bracket;
+} frugi_topk_watched;
+
 struct frugi_topk {
     int threads;
+    frugi_topk_watched watched;
     const frugi_topk_kernel *kernel;
     frugi_topk_share *share;
     uint64_t *bins;   /* those of all threads */

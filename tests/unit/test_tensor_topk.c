@@ -77,7 +77,7 @@ static float *draw_array(int kind, uint32_t n, uint64_t *random) {
 
 #define GUARD 0xdeadbeefu
 
-/* Emitted to odd addresses, the selected entries are the same, and cleared they leave the others as they were. */
+/* Emitted to odd addresses, the selected entries are the same, and left they leave the others as they were. */
 static void check_emit_to(frugi_topk *whole, const float *x, uint64_t n, const uint32_t *want, uint64_t k, uint32_t key,
                           int threads) {
     frugi_float_array span = {x, n};
@@ -87,7 +87,8 @@ static void check_emit_to(frugi_topk *whole, const float *x, uint64_t n, const u
     memcpy(left, x, n * sizeof *left);
     span.x = left;
     assert_int_equal(cut.key, key);
-    assert_int_equal(frugi_topk_emit_to(whole, &span, &cut, left, list + 1, values + 1, threads), k);
+    assert_int_equal(
+        frugi_topk_emit_to(whole, &span, &cut, (frugi_topk_rest){left, false}, list + 1, values + 1, threads), k);
     assert_memory_equal(list + 1, want, 4 * k);
     for (uint64_t i = 0, e = 0; i < n; i++) {
         bool sent = e < k && want[e] == i;
@@ -173,25 +174,50 @@ static void long_arrays_with_many_threads(void **state) {
 
 /* ---- data made against the sample ------------------------------------------------------------ */
 
-/* The index that tensor_topk.c samples from range i of 2^bits. */
-static uint64_t sampled_index(uint64_t i, uint64_t n, uint32_t bits) {
-    uint64_t begin = (i * n) >> bits, end = ((i + 1) * n) >> bits, mixed = (i + 1) * 0x9e3779b97f4a7c15u;
-    mixed = (mixed ^ (mixed >> 29)) * 0xbf58476d1ce4e5b9u;
-    return begin + (((mixed >> 32) * (end - begin)) >> 32);
-}
-
 /* Sampled elements lie where none of the others are, so the bracket misses to one side and to the other. */
 static void exact_if_the_sample_is_misleading(void **state) {
     (void)state;
-    uint32_t n = 100000, bits = 12;
+    uint32_t n = 100000;
     for (int up = 0; up < 2; up++) {
         uint64_t random = 9;
         float *x = draw_array(0, n, &random);
-        for (uint64_t i = 0; i >> bits == 0; i++)
-            x[sampled_index(i, n, bits)] *= up ? 1e10f : 1e-10f;
+        for (uint64_t i = 0; i < frugi_topk_sample_size(n); i++)
+            x[frugi_topk_sample_index(n, i)] *= up ? 1e10f : 1e-10f;
         check_all_k(x, n);
         test_free(x);
     }
+}
+
+/* A search along the way: pieces are shown in any order by any thread, and the sample may be wrong. */
+static void check_watched(frugi_topk *whole, const float *x, uint64_t n, uint64_t k, int threads, uint64_t *random) {
+    frugi_float_array span = {x, n};
+    frugi_cutoff want = frugi_topk_cutoff(whole, &span, 1, k, threads);
+    bool wrong = next_random(random) % 4 == 0;
+    for (uint64_t i = 0; i < frugi_topk_sample_size(n); i++)
+        frugi_topk_sample(whole)[i] = wrong ? 0x3f800000u : frugi_magnitude(x[frugi_topk_sample_index(n, i)]);
+    frugi_topk_watch(whole, n, k, threads);
+    uint64_t piece = 1 + next_random(random) % 5000;
+    for (uint64_t i = (n - 1) / piece + 1; i-- > 0;)
+        frugi_topk_see(whole, (int)(i % (uint64_t)threads), x + i * piece,
+                       n - i * piece < piece ? n - i * piece : piece);
+    frugi_cutoff got = frugi_topk_cutoff(whole, &span, 1, k, threads);
+    assert_int_equal(got.key, want.key);
+    assert_true(got.ties == want.ties);
+}
+
+static void a_search_along_the_way_finds_the_same(void **state) {
+    (void)state;
+    uint64_t random = 31;
+    for (int kind = 0; kind < KINDS; kind++)
+        for (uint64_t n = 1; n < 300000; n = n * 5 + 3)
+            for (int threads = 1; threads <= 3; threads++) {
+                frugi_topk *whole = frugi_topk_create(threads);
+                float *x = draw_array(kind, (uint32_t)n, &random);
+                for (uint64_t k = 1; k <= n; k = k * 7 + 1)
+                    check_watched(whole, x, n, k, threads, &random);
+                test_free(x);
+                frugi_topk_destroy(whole);
+            }
 }
 
 /* More of them between the bracket's ends than can be collected: a million that all round to the same. */
@@ -207,7 +233,7 @@ static void exact_if_the_bracket_has_too_many_keys(void **state) {
             x[i] = frugi_bits_f32((kind == 0 ? 0x40200000u : 0x3f800000u) + (r % 16 ? 0 : r % 4096)); /* 2.5 or 1 */
         }
         for (uint64_t i = 0; i < 32768; i++) /* a sample of many values, so that the bracket is wide */
-            x[sampled_index(i, n, 15)] = 0.5f + 4.0f * (float)i / 32768.0f;
+            x[frugi_topk_sample_index(n, i)] = 0.5f + 4.0f * (float)i / 32768.0f;
         uint32_t *sorted = sorted_keys(x, n);
         for (int threads = 1; threads <= 2; threads++)
             check(whole, x, n, sorted, n / 2, 3, threads);
@@ -235,12 +261,12 @@ static void check_kernel(const frugi_topk_kernel *kernel, const float *x, uint32
     for (uint32_t e = 0; e < out; e++)
         assert_int_equal(frugi_f32_bits(values[e]), frugi_f32_bits(x[want[e] - 7]));
     assert_memory_equal(list, want, out * sizeof *list);
-    float *cleared = test_malloc(n * sizeof *cleared);
-    memcpy(cleared, x, n * sizeof *cleared);
-    kernel->clear(cleared, n, key);
+    float *left = test_malloc(n * sizeof *left);
+    memcpy(left, x, n * sizeof *left);
+    kernel->clear(left, n, key);
     for (uint32_t i = 0; i < n; i++)
-        assert_int_equal(frugi_f32_bits(cleared[i]), frugi_magnitude(x[i]) >= key ? 0 : frugi_f32_bits(x[i]));
-    test_free(cleared);
+        assert_int_equal(frugi_f32_bits(left[i]), frugi_magnitude(x[i]) >= key ? 0 : frugi_f32_bits(x[i]));
+    test_free(left);
     for (uint64_t room = 0; room <= n; room += n / 3 + 1) {
         uint32_t *kept = test_malloc((room + 1) * sizeof *kept);
         uint64_t got = 0;
@@ -321,13 +347,20 @@ static void short_arrays_are_selected_near_a_threshold(void **state) {
         uint32_t *sorted = sorted_keys(x, n), *list = test_malloc(k * sizeof *list);
         uint16_t *want = test_malloc(n * sizeof *want);
         uint32_t near = round % 3 ? sorted[k - 1] : sorted[next_random(&random) % n];
-        bool got = frugi_topk_emit_near(whole, x, n, k, near, mask, 1000, list, values);
+        float *left = test_malloc(n * sizeof *left);
+        memcpy(left, x, n * sizeof *left);
+        bool got =
+            frugi_topk_emit_near(whole, left, n, k, near, mask, 1000, (frugi_topk_rest){left, true}, list, values);
         assert_true(got || round % 3 == 0);
         frugi_select_ref(x, n, k, how, want);
         for (uint32_t e = 0; e < k && got; e++) {
             assert_int_equal(list[e], want[e] + 1000u);
             assert_int_equal(frugi_f32_bits(values[e]), frugi_f32_bits(x[want[e]]));
+            assert_int_equal(frugi_f32_bits(left[want[e]]), frugi_f32_bits(frugi_bf16_error(x[want[e]])));
+            left[want[e]] = x[want[e]];
         }
+        assert_memory_equal(left, x, n * sizeof *x);
+        test_free(left);
         found += got;
         test_free(want);
         test_free(list);
@@ -347,6 +380,7 @@ int main(void) {
         cmocka_unit_test(exact_if_the_sample_is_misleading),
         cmocka_unit_test(exact_if_the_bracket_has_too_many_keys),
         cmocka_unit_test(short_arrays_are_selected_near_a_threshold),
+        cmocka_unit_test(a_search_along_the_way_finds_the_same),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

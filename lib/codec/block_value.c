@@ -30,18 +30,30 @@ static float power_of_two(int e) {
     return frugi_bits_f32((uint32_t)(e + 127) << 23);
 }
 
+/* Vectors of 16 bytes. */
+typedef float four_f32 __attribute__((vector_size(16)));
+typedef uint32_t four_u32 __attribute__((vector_size(16)));
+typedef uint16_t eight_u16 __attribute__((vector_size(16)));
+
+/* frugi_f32_bf16() of four values; v becomes the rounding error. */
+static inline four_u32 round_bf16(float *v) {
+    four_f32 x;
+    memcpy(&x, v, sizeof x);
+    four_u32 u = (four_u32)x, half = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
+    half += (four_u32)((half & 0x7fffu) >= 0x7f80u); /* where this is true, it is -1 */
+    x -= (four_f32)(half << 16);
+    memcpy(v, &x, sizeof x);
+    return half;
+}
+
 /* Encode sixteen values to out; v becomes the rounding error. */
 static void bf16_16(float *v, unsigned char *out, float unused) {
-    float x[STEP];
-    uint16_t h[STEP];
     (void)unused;
-    memcpy(x, v, sizeof x);
-    for (int j = 0; j < STEP; j++)
-        h[j] = frugi_f32_bf16(x[j]);
-    for (int j = 0; j < STEP; j++)
-        x[j] -= frugi_bf16_f32(h[j]);
-    memcpy(out, h, sizeof h);
-    memcpy(v, x, sizeof x);
+    for (int j = 0; j < STEP; j += 8) {
+        four_u32 a = round_bf16(v + j), b = round_bf16(v + j + 4);
+        eight_u16 h = __builtin_shufflevector((eight_u16)a, (eight_u16)b, 0, 2, 4, 6, 8, 10, 12, 14);
+        memcpy(out + 2 * j, &h, sizeof h);
+    }
 }
 
 static void f16_16(float *v, unsigned char *out, float up) {

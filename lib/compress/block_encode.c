@@ -1,27 +1,7 @@
 /* block_encode.c - encode the selected entries of a batch of blocks: indices, values, and what the residual retains. */
 #include "compress/block_encode.h"
 
-/* to[e] = from[idx[e]]. The inner loop has a fixed count of 8, so that the compiler unrolls it. */
-static inline void gather_values(const float *from, const uint16_t *idx, uint32_t k, float *to) {
-    uint32_t e = 0;
-    for (; e + 8 <= k; e += 8)
-#pragma GCC unroll 8
-        for (uint32_t i = 0; i < 8; i++)
-            to[e + i] = from[idx[e + i]];
-    for (; e < k; e++)
-        to[e] = from[idx[e]];
-}
-
-/* to[idx[e]] = from[e], unrolled likewise. */
-static inline void scatter_values(const float *from, const uint16_t *idx, uint32_t k, float *to) {
-    uint32_t e = 0;
-    for (; e + 8 <= k; e += 8)
-#pragma GCC unroll 8
-        for (uint32_t i = 0; i < 8; i++)
-            to[idx[e + i]] = from[e + i];
-    for (; e < k; e++)
-        to[idx[e]] = from[e];
-}
+#include "select/block_gather.h"
 
 /* Move f32 values of a batch straight into the payload. They are exact: the residual of sent entries is 0. */
 static void encode_f32(frugi_workspace *ws, const frugi_section_batch *s, frugi_block_offsets at) {
@@ -46,20 +26,28 @@ static void encode_f32(frugi_workspace *ws, const frugi_section_batch *s, frugi_
 static void gather_batch(frugi_workspace *ws, const frugi_section_batch *s) {
     const frugi_batch *b = &ws->batch;
     float *values = ws->values;
+    if (b->moves) {
+        b->moves->gather(b, values);
+        return;
+    }
     for (uint32_t i = 0; i < b->blocks; values += b->k[i++])
         if (b->held[i])
             memset(values, 0, b->k[i] * sizeof *values);
         else
-            gather_values(s->acc + (size_t)i * b->block, b->idx + (size_t)i * b->block, b->k[i], values);
+            frugi_gather_values(s->acc + (size_t)i * b->block, b->idx + (size_t)i * b->block, b->k[i], values);
 }
 
 /* Write what the value code did not send back to the accumulators. */
 static void scatter_batch(frugi_workspace *ws, const frugi_section_batch *s) {
     const frugi_batch *b = &ws->batch;
     const float *values = ws->values;
+    if (b->moves) {
+        b->moves->scatter(b, values);
+        return;
+    }
     for (uint32_t i = 0; i < b->blocks; values += b->k[i++])
         if (!b->held[i])
-            scatter_values(values, b->idx + (size_t)i * b->block, b->k[i], s->acc + (size_t)i * b->block);
+            frugi_scatter_values(values, b->idx + (size_t)i * b->block, b->k[i], s->acc + (size_t)i * b->block);
 }
 
 /* Encode the values of a batch; `values` become the residuals: what the value code did not send. */
@@ -115,7 +103,10 @@ void frugi_encode_batch(const frugi_compress_call *call, frugi_workspace *ws, co
     }
     if (sec->index == FRUGI_INDEX_CODE_NONE)
         list_all(ws);
-    frugi_index_encode(sec->index, sec->block, ws->batch.blocks, ws->batch.k, ws->batch.idx, s->payload + at.index);
+    if (sec->index == FRUGI_INDEX_CODE_BITMAP && ws->batch.bitmap)
+        memcpy(s->payload + at.index, ws->batch.bitmap, ws->batch.blocks * (sec->block / 8));
+    else
+        frugi_index_encode(sec->index, sec->block, ws->batch.blocks, ws->batch.k, ws->batch.idx, s->payload + at.index);
     if (sec->value == FRUGI_VALUE_F32 && !retain) {
         encode_f32(ws, s, at);
         return;

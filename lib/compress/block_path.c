@@ -59,6 +59,8 @@ static void skip_block(frugi_workspace *ws, const frugi_section_batch *s, uint32
     uint16_t *idx = ws->batch.idx + (size_t)i * block;
     for (uint32_t e = 0; e < k; e++)
         idx[e] = (uint16_t)e;
+    for (uint32_t e = 0; ws->batch.bitmap && e < block; e += 8)
+        ws->batch.bitmap[(i * block + e) / 8] = (unsigned char)(e + 8 <= k ? 0xffu : e < k ? (1u << (k - e)) - 1 : 0);
     if (ws->batch.saved)
         memcpy(s->acc + (size_t)i * block, ws->batch.saved + (size_t)i * block, block * sizeof *s->acc);
     ws->tally.skipped++;
@@ -99,8 +101,7 @@ static void store_batch(const frugi_compress_call *call, frugi_workspace *ws, co
 
 /* Run the four stages. weight: how many batches this one represents in the statistics; 0 if it is not sampled. */
 static void run_stages(const frugi_compress_call *call, frugi_workspace *ws, frugi_section_batch *s, double weight) {
-    frug_compressor *c = call->c;
-    const frugi_block_kernel *kernel = ws->batch.length == ws->batch.block ? c->kernel : &frugi_block_kernel_ref;
+    const frugi_block_kernel *kernel = ws->batch.length == ws->batch.block ? call->c->kernel : &frugi_block_kernel_ref;
     size_t n = (size_t)ws->batch.blocks * ws->batch.block;
     double t0 = weight > 0 ? frugi_clock() : 0;
     set_batch_buffers(call, ws, s);
@@ -143,6 +144,10 @@ static void compress_batch(const frugi_compress_call *call, frugi_workspace *ws,
     b->length = tail ? sec->last_length : sec->block;
     b->select = c->config.select;
     b->idx = ws->idx;
+    b->idx_optional =
+        sec->index == FRUGI_INDEX_CODE_BITMAP && sec->value != FRUGI_VALUE_F32 && !call->feedback.mask_momentum;
+    b->bitmap = NULL;
+    b->moves = NULL;
     b->lanes = &ws->lanes;
     uint64_t walk = (sec->first + at) * sec->kappa;
     for (uint32_t i = 0; i < b->blocks; i++)

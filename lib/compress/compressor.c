@@ -51,7 +51,7 @@ static frug_status make_controller(frug_compressor *c) {
 /* One allocation per thread; every array starts on a cache line. */
 static frug_status make_workspace(const frug_compressor *c, frugi_workspace *ws) {
     size_t batch = FRUGI_BATCH_ELEMENTS, chunk = c->config.bucket > batch ? c->config.bucket : batch;
-    size_t floats = 3 * batch + 2 * chunk;
+    size_t floats = 3 * batch + 2 * chunk + FRUGI_GATHER_SLACK;
     ws->memory = frugi_alloc(floats * sizeof(float) + batch * (sizeof(uint16_t) + sizeof(uint32_t)));
     FRUG_FAIL_IF(!ws->memory, FRUG_ERR_MEMORY, "compressor: out of memory");
     ws->acc = ws->memory;
@@ -59,7 +59,7 @@ static frug_status make_workspace(const frug_compressor *c, frugi_workspace *ws)
     ws->momentum = ws->saved + batch;
     ws->padded = ws->momentum + batch;
     ws->values = ws->padded + chunk;
-    ws->units = (uint32_t *)(void *)(ws->values + chunk);
+    ws->units = (uint32_t *)(void *)(ws->values + chunk + FRUGI_GATHER_SLACK);
     ws->idx = (uint16_t *)(void *)(ws->units + batch);
     return FRUG_OK;
 }

@@ -14,6 +14,7 @@
 
 #define FRUGI_BATCH_BLOCKS  16u
 #define FRUGI_LONG_ELEMENTS 4096u /* most elements of a batch of blocks that are longer than 256 */
+#define FRUGI_GATHER_SLACK  16u
 
 /**
  * Scratch memory of the SIMD variants for blocks of more than 256 elements. A key is the upper half of a magnitude.
@@ -48,7 +49,18 @@ typedef struct frugi_batch_scratch {
     frugi_long_scratch longer;                     /* of blocks of more than 256 elements */
 } frugi_batch_scratch;
 
-typedef struct frugi_batch {
+typedef struct frugi_batch frugi_batch;
+
+/** Move entries by the bitmap of a batch. */
+typedef struct frugi_bitmap_moves {
+    /** Copy the selected accumulators of all blocks to `values`, zeros for blocks that are held, and up to
+     * FRUGI_GATHER_SLACK more floats. */
+    void (*gather)(const frugi_batch *batch, float *values);
+    /** Copy `values` back to the accumulators of blocks that are not held. */
+    void (*scatter)(const frugi_batch *batch, const float *values);
+} frugi_bitmap_moves;
+
+struct frugi_batch {
     uint32_t block;      /* elements per block */
     uint32_t blocks;     /* 1 .. FRUGI_BATCH_BLOCKS */
     uint32_t length;     /* valid elements of each block; less than block only for a single last block */
@@ -58,11 +70,14 @@ typedef struct frugi_batch {
     float *saved;        /* if acc overwrites before: receives a copy of it, at least for blocks that are held */
     float beta;
     frugi_selector select;
-    uint32_t k[FRUGI_BATCH_BLOCKS]; /* entries to select; accumulate depends on it too */
-    bool held[FRUGI_BATCH_BLOCKS];  /* the block is skipped: it has a NaN or an infinity, and its idx is not set */
-    uint16_t *idx;                  /* block b's k[b] indices start at idx + b * block */
+    uint32_t k[FRUGI_BATCH_BLOCKS];  /* entries to select; accumulate depends on it too */
+    bool held[FRUGI_BATCH_BLOCKS];   /* the block is skipped: it has a NaN or an infinity, and its idx is not set */
+    uint16_t *idx;                   /* block b's k[b] indices start at idx + b * block */
+    bool idx_optional;               /* where `moves` are set, idx need not be */
+    unsigned char *bitmap;           /* NULL, or set by select: a bit per element, block / 8 bytes for each block */
+    const frugi_bitmap_moves *moves; /* NULL, or set by select where they are faster than loops over idx */
     frugi_batch_scratch *lanes;
-} frugi_batch;
+};
 
 typedef struct frugi_block_kernel {
     void (*accumulate)(frugi_batch *batch);

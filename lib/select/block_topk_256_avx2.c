@@ -9,6 +9,8 @@
 #define QUADS    2u /* groups of four blocks that are searched at the same time */
 #define SEARCHED (4 * QUADS)
 
+#define GATHERED_BY_INDEX 256u
+
 INLINE __m256i load_32(const uint8_t *p) {
     return _mm256_loadu_si256((const __m256i *)(const void *)p);
 }

@@ -1,9 +1,11 @@
 /* block_topk_256_avx512.c - the 256-element kernel with AVX-512, in which a block fits in 16 registers. */
 #include "select/block_topk_avx512.h"
 
+#include "select/block_gather.h"
 #include "select/block_topk_lanes.h"
 
-#define SEARCHED 4u
+#define SEARCHED          4u
+#define GATHERED_BY_INDEX 48u
 
 typedef uint16_t words_u16 __attribute__((vector_size(64)));
 
@@ -129,4 +131,56 @@ INLINE void widen_32(const uint8_t *src, uint16_t *dst) {
 
 #include "select/block_topk_256_keys.h"
 
-const frugi_block_kernel frugi_block_kernel_256_avx512 = {accumulate, select_batch};
+/* ---- gather and scatter ---------------------------------------------------------------------- */
+
+INLINE void gather_bitmap(const float *acc, const uint64_t *mark, float *values) {
+#pragma GCC unroll 16
+    for (size_t i = 0; i < 16; i++) {
+        uint32_t bits = (uint16_t)(mark[i / 4] >> (16 * (i % 4)));
+        _mm512_storeu_ps(values, _mm512_maskz_compress_ps((__mmask16)bits, _mm512_loadu_ps(acc + 16 * i)));
+        values += __builtin_popcount(bits);
+    }
+}
+
+INLINE void scatter_bitmap(const float *values, const uint64_t *mark, float *acc) {
+#pragma GCC unroll 16
+    for (size_t i = 0; i < 16; i++) {
+        uint32_t bits = (uint16_t)(mark[i / 4] >> (16 * (i % 4)));
+        __m512 x = _mm512_loadu_ps(acc + 16 * i);
+        _mm512_storeu_ps(acc + 16 * i, _mm512_mask_expand_ps(x, (__mmask16)bits, _mm512_loadu_ps(values)));
+        values += __builtin_popcount(bits);
+    }
+}
+
+static void gather(const frugi_batch *batch, float *values) {
+    for (size_t b = 0; b < batch->blocks; b++) {
+        uint32_t k = batch->k[b];
+        if (batch->held[b])
+            memset(values, 0, k * sizeof *values);
+        else if (k > GATHERED_BY_INDEX)
+            gather_bitmap(batch->acc + 256 * b, batch->lanes->mark[b], values);
+        else
+            frugi_gather_values(batch->acc + 256 * b, batch->idx + 256 * b, k, values);
+        values += k;
+    }
+}
+
+static void scatter(const frugi_batch *batch, const float *values) {
+    for (size_t b = 0; b < batch->blocks; b++) {
+        uint32_t k = batch->k[b];
+        if (!batch->held[b] && k > GATHERED_BY_INDEX)
+            scatter_bitmap(values, batch->lanes->mark[b], batch->acc + 256 * b);
+        else if (!batch->held[b])
+            frugi_scatter_values(values, batch->idx + 256 * b, k, batch->acc + 256 * b);
+        values += k;
+    }
+}
+
+static const frugi_bitmap_moves moves = {gather, scatter};
+
+static void select_and_move(frugi_batch *batch) {
+    select_batch(batch);
+    batch->moves = &moves;
+}
+
+const frugi_block_kernel frugi_block_kernel_256_avx512 = {accumulate, select_and_move};

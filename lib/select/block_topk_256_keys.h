@@ -21,6 +21,7 @@
  *   search_blocks(batch, b)                     set threshold, mark and found of blocks b .. b + SEARCHED - 1
  *   mark_above(s, b, above)                     one bit per element of block b above the threshold
  *   widen_32(src, dst)                          32 bytes to 16 bits each
+ *   GATHERED_BY_INDEX                           the largest k that needs idx in any case
  * and includes block_topk_lanes.h after the primitives of block_topk_avx2.h or block_topk_avx512.h.
  */
 #define FEW          16u /* up to this k, indices are listed bit by bit */
@@ -103,13 +104,16 @@ static void select_batch(frugi_batch *batch) {
         prefetch_next(batch, 256 * b + 128);
         prefetch_next(batch, 256 * b + 192);
         batch->held[b] = s->top[b] >= INF_HALF;
+        if (batch->k[b] == 0)
+            memset(s->mark[b], 0, sizeof s->mark[b]);
         if (batch->held[b] || batch->k[b] == 0)
             continue;
         if (s->found[b] != batch->k[b] && !resolve_ties(batch, b))
             select_slow(batch, b, 256);
         else if (batch->k[b] <= FEW)
             list_few(s->mark[b], batch->idx + 256 * b);
-        else
+        else if (batch->k[b] <= GATHERED_BY_INDEX || !batch->idx_optional)
             list_many(batch, b);
     }
+    batch->bitmap = (unsigned char *)s->mark;
 }

@@ -235,6 +235,7 @@ static void select_many(frugi_batch *batch, lanes_u8 k) {
     for (size_t b = 0; b < batch->blocks; b++)
         s->slow[b] = s->threshold[b] == 0 || batch->k[b] > 255 || s->top[b] >= INF_HALF;
     write_selected(batch, 16);
+    batch->bitmap = (unsigned char *)s->mark; /* slots are elements */
 }
 
 static void select_batch(frugi_batch *batch) {

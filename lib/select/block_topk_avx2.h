@@ -5,12 +5,8 @@
 #ifndef FRUGI_BLOCK_TOPK_AVX2_H
 #define FRUGI_BLOCK_TOPK_AVX2_H
 
-#include "select/block_kernel.h"
-#include "select/bit_positions.h"
+#include "select/block_topk_x86.h"
 
-#include <immintrin.h>
-
-#define OPAQUE(x)       __asm__("" : "+r"(x))
 #define OPAQUE_LANES(x) __asm__("" : "+x"(x))
 
 INLINE __m128i load(const void *p) {
@@ -46,11 +42,6 @@ INLINE uint64_t mask_ge_64(const uint8_t *key, uint8_t t) {
     return (uint64_t)mask_ge_32(key + 32, t) << 32 | mask_ge_32(key, t);
 }
 
-/* Does nothing: the benefit of prefetching was measured on ARM only. */
-INLINE void prefetch_next(const frugi_batch *batch, size_t at) {
-    (void)batch, (void)at;
-}
-
 INLINE void zip(const __m128i *a, __m128i *b) {
 #pragma GCC unroll 8
     for (int i = 0; i < 8; i++) {
@@ -71,12 +62,6 @@ INLINE void transpose(const uint8_t *src, size_t stride, uint8_t *dst) {
 #pragma GCC unroll 16
     for (size_t i = 0; i < 16; i++)
         store(dst + 16 * i, a[i]);
-}
-
-INLINE uint64_t byte_counts(uint64_t x) {
-    x -= (x >> 1) & 0x5555555555555555u;
-    x = (x & 0x3333333333333333u) + ((x >> 2) & 0x3333333333333333u);
-    return (x + (x >> 4)) & 0x0f0f0f0f0f0f0f0fu;
 }
 
 #endif

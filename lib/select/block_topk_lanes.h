@@ -93,6 +93,7 @@ static __attribute__((noinline)) void select_slow(frugi_batch *batch, size_t b, 
         uint64_t selected = mask_ge_64(rank + 64 * w, 2), tied = mask_ge_64(rank + 64 * w, 1) ^ selected;
         for (; tied && room; tied &= tied - 1, room--)
             selected |= tied & -tied;
+        batch->lanes->mark[b][w] = selected;
         n += expand_bits(selected, (uint8_t)(64 * w), 8, list + n);
     }
     for (uint32_t j = 0; j < k; j++)

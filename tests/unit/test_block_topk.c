@@ -181,6 +181,43 @@ static void compare(const side *a, const side *b, const char *what) {
     }
 }
 
+/* The bitmap, if there is one, has the same entries as the list of indices. */
+static void check_bitmap(const side *s, const char *what) {
+    for (uint32_t i = 0; s->batch.bitmap && i < s->batch.blocks; i++) {
+        const unsigned char *bits = s->batch.bitmap + i * (block / 8);
+        uint32_t n = 0;
+        for (uint32_t e = 0; e < block && !s->batch.held[i]; e++)
+            if (bits[e / 8] >> (e % 8) & 1 && (n == s->batch.k[i] || s->idx[block * i + n++] != e))
+                fail_msg("%s: element %u of block %u is in the bitmap only", what, e, i);
+        if (!s->batch.held[i] && n != s->batch.k[i])
+            fail_msg("%s: the bitmap of block %u has %u entries", what, i, n);
+    }
+}
+
+/* Gather and scatter by the kernel, which may use the bitmap, equal those by indices. */
+static void check_gather(const side *s, const char *what) {
+    static float values[LENGTH + FRUGI_GATHER_SLACK], acc[LENGTH], expected[LENGTH];
+    frugi_batch batch = s->batch;
+    float *v = values;
+    if (!batch.moves)
+        return;
+    memcpy(acc, s->residual, sizeof acc);
+    memcpy(expected, s->residual, sizeof expected);
+    batch.acc = acc;
+    batch.moves->gather(&batch, values);
+    for (uint32_t i = 0; i < batch.blocks; i++)
+        for (uint32_t e = 0; e < batch.k[i]; e++, v++) {
+            float *x = &expected[block * i + (batch.held[i] ? 0 : s->idx[block * i + e])];
+            if (frugi_f32_bits(*v) != (batch.held[i] ? 0 : frugi_f32_bits(*x)))
+                fail_msg("%s: value %u of block %u was gathered from elsewhere", what, e, i);
+            *v += 1.5f;
+            *x = batch.held[i] ? *x : *v;
+        }
+    batch.moves->scatter(&batch, values);
+    if (memcmp(acc, expected, batch.blocks * block * sizeof *acc))
+        fail_msg("%s: values were scattered to elsewhere", what);
+}
+
 /* What the caller of the kernel does with selected entries, and with a skipped block. */
 static void clear_selected(side *s) {
     for (uint32_t i = 0; i < s->batch.blocks; i++) {
@@ -207,6 +244,8 @@ static void compare_steps(side *ref, side *fast, const struct distribution *d, f
         run(ref, grad, in_place, shape);
         run(fast, grad, in_place, shape);
         compare(ref, fast, what);
+        check_bitmap(fast, what);
+        check_gather(fast, what);
         clear_selected(ref);
         clear_selected(fast);
     }

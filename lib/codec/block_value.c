@@ -7,6 +7,7 @@
 #include "codec/block_value.h"
 
 #include "base/float_bits.h"
+#include "codec/bf16_encode.h"
 
 #define STEP 16
 
@@ -30,32 +31,7 @@ static float power_of_two(int e) {
     return frugi_bits_f32((uint32_t)(e + 127) << 23);
 }
 
-/* Vectors of 16 bytes. */
-typedef float four_f32 __attribute__((vector_size(16)));
-typedef uint32_t four_u32 __attribute__((vector_size(16)));
-typedef uint16_t eight_u16 __attribute__((vector_size(16)));
-
-/* frugi_f32_bf16() of four values; v becomes the rounding error. */
-static inline four_u32 round_bf16(float *v) {
-    four_f32 x;
-    memcpy(&x, v, sizeof x);
-    four_u32 u = (four_u32)x, half = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
-    half += (four_u32)((half & 0x7fffu) >= 0x7f80u); /* where this is true, it is -1 */
-    x -= (four_f32)(half << 16);
-    memcpy(v, &x, sizeof x);
-    return half;
-}
-
 /* Encode sixteen values to out; v becomes the rounding error. */
-static void bf16_16(float *v, unsigned char *out, float unused) {
-    (void)unused;
-    for (int j = 0; j < STEP; j += 8) {
-        four_u32 a = round_bf16(v + j), b = round_bf16(v + j + 4);
-        eight_u16 h = __builtin_shufflevector((eight_u16)a, (eight_u16)b, 0, 2, 4, 6, 8, 10, 12, 14);
-        memcpy(out + 2 * j, &h, sizeof h);
-    }
-}
-
 static void f16_16(float *v, unsigned char *out, float up) {
     uint16_t h[STEP], top = up < 0x1p113f ? 0x7800 : 0x77ff; /* 2^15, but 2^15 * 2^113 is no float */
     float down = 1.0f / up;                                  /* exact: a power of two */
@@ -118,7 +94,7 @@ void frugi_value_encode(frugi_value code, float *v, uint32_t k, unsigned char *s
         memcpy(out, v, k * sizeof *v);
         memset(v, 0, k * sizeof *v);
         break;
-    case FRUGI_VALUE_BF16: encode_steps(bf16_16, v, k, out, 2, 0); break;
+    case FRUGI_VALUE_BF16: frugi_encode_bf16_ref(v, k, out); break;
     case FRUGI_VALUE_F16: encode_steps(f16_16, v, k, out, 2, f16_scale(v, k, scale)); break;
     case FRUGI_VALUE_INT8: encode_steps(int8_16, v, k, out, 1, int8_scale(v, k, scale)); break;
     default: break; /* not in sections by blocks */

@@ -51,11 +51,16 @@ static void scatter_batch(frugi_workspace *ws, const frugi_section_batch *s) {
 }
 
 /* Encode the values of a batch; `values` become the residuals: what the value code did not send. */
-static void encode_values(frugi_workspace *ws, const frugi_section_batch *s, float *values, frugi_block_offsets at) {
+static void encode_values(const frugi_compress_call *call, frugi_workspace *ws, const frugi_section_batch *s,
+                          float *values, frugi_block_offsets at) {
     const frugi_section *sec = s->section;
     uint32_t shared = frugi_value_scale_bytes(sec->value), bytes = frugi_value_bytes(sec->value), all = 0;
     for (uint32_t i = 0; i < ws->batch.blocks; i++)
         all += ws->batch.k[i];
+    if (sec->value == FRUGI_VALUE_BF16) {
+        call->c->encode_bf16(values, all, s->payload + at.value);
+        return;
+    }
     if (!shared) { /* no scale per block: encode all blocks in one call */
         frugi_value_encode(sec->value, values, all, NULL, s->payload + at.value);
         return;
@@ -77,7 +82,7 @@ static void encode_retained(const frugi_compress_call *call, frugi_workspace *ws
     for (uint32_t i = 0; i < ws->batch.blocks; i++)
         all += ws->batch.k[i];
     frugi_feedback_retain(&call->feedback, ws->values, retained, all);
-    encode_values(ws, s, ws->values, at);
+    encode_values(call, ws, s, ws->values, at);
     for (uint32_t e = 0; e < all; e++)
         ws->values[e] += retained[e];
 }
@@ -98,7 +103,7 @@ void frugi_encode_batch(const frugi_compress_call *call, frugi_workspace *ws, co
     bool retain = s->has_residual && call->feedback.retained_share > 0;
     frugi_block_offsets at = frugi_section_block_offsets(sec, s->at);
     if (sec->index == FRUGI_INDEX_CODE_NONE && !s->any_skipped && !retain) {
-        encode_values(ws, s, s->acc, at);
+        encode_values(call, ws, s, s->acc, at);
         return;
     }
     if (sec->index == FRUGI_INDEX_CODE_NONE)
@@ -115,6 +120,6 @@ void frugi_encode_batch(const frugi_compress_call *call, frugi_workspace *ws, co
     if (retain)
         encode_retained(call, ws, s, at);
     else
-        encode_values(ws, s, ws->values, at);
+        encode_values(call, ws, s, ws->values, at);
     scatter_batch(ws, s);
 }

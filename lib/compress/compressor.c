@@ -100,6 +100,7 @@ static frug_status init(frug_compressor *c, const frug_config *config, const fru
     c->source = options->source;
     c->threads = frugi_thread_count(options->threads);
     c->kernel = frugi_block_kernel_for(isa, config->block);
+    c->encode_bf16 = frugi_bf16_encoder_for(isa);
     c->max_batch_blocks = FRUGI_BATCH_ELEMENTS / config->block;
     if (c->max_batch_blocks > FRUGI_BATCH_BLOCKS)
         c->max_batch_blocks = FRUGI_BATCH_BLOCKS;

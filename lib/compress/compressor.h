@@ -3,6 +3,7 @@
 #define FRUGI_COMPRESSOR_H
 
 #include "base/float_bits.h"
+#include "codec/bf16_encode.h"
 #include "codec/frame.h"
 #include "codec/unit_index.h"
 #include "codec/unit_value.h"
@@ -122,6 +123,7 @@ struct frug_compressor {
     int threads;
     uint32_t max_batch_blocks; /* blocks in a batch */
     const frugi_block_kernel *kernel;
+    frugi_bf16_encoder *encode_bf16;
     const struct frugi_compress_path *path; /* compress_path.h */
     frugi_partition partition;
     frugi_control *control;

@@ -1,6 +1,7 @@
 /* test_codec.c - the wire format: every code, every length, every damage. */
 #include "support/assertions.h"
 
+#include "codec/bf16_encode.h"
 #include "codec/frame.h"
 #include "base/float_bits.h"
 #include "base/crc32c.h"
@@ -419,8 +420,33 @@ static void wire_bytes_are_unchanged(void **state) {
     frug_layout_destroy(layout);
 }
 
+static void variants_of_bf16_agree(void **state) {
+    (void)state;
+    enum { MOST = 100 };
+    uint64_t random = 9;
+    for (frugi_isa isa = FRUGI_ISA_REF; isa < FRUGI_ISA_COUNT; isa++)
+        for (uint32_t n = 0; n <= MOST && frugi_isa_runs(isa); n++) {
+            float v[MOST], x[MOST];
+            unsigned char out[2 * MOST + 1];
+            for (uint32_t i = 0; i < n; i++) {
+                uint32_t bits = (uint32_t)next_random(&random);
+                bits = i % 7 == 0 ? (bits & 0x8000ffffu) | 0x7f7f0000u : bits; /* may round to infinity */
+                x[i] = v[i] = frugi_bits_f32((bits & 0x7f800000u) == 0x7f800000u ? bits & 0x807fffffu : bits);
+            }
+            out[2 * n] = 99;
+            frugi_bf16_encoder_for(isa)(v, n, out);
+            assert_int_equal(out[2 * n], 99);
+            for (uint32_t i = 0; i < n; i++) {
+                uint16_t h = frugi_f32_bf16(x[i]);
+                assert_int_equal(frugi_get16(out + 2 * i), h);
+                assert_int_equal(frugi_f32_bits(v[i]), frugi_f32_bits(x[i] - frugi_bf16_f32(h)));
+            }
+        }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(variants_of_bf16_agree),
         cmocka_unit_test(crc32c_matches_known_checksums),
         cmocka_unit_test(crc32c_variants_and_combined_parts_agree),
         cmocka_unit_test(f16_round_trips_and_rounds_to_nearest),

@@ -22,6 +22,7 @@ typedef struct frugi_residual_kernel {
 /** The kernel of a variant. */
 const frugi_residual_kernel *frugi_residual_kernel_for(frugi_isa isa);
 
-extern const frugi_residual_kernel frugi_residual_kernel_ref, frugi_residual_kernel_avx2, frugi_residual_kernel_avx512;
+extern const frugi_residual_kernel frugi_residual_kernel_ref, frugi_residual_kernel_neon, frugi_residual_kernel_avx2,
+    frugi_residual_kernel_avx512;
 
 #endif

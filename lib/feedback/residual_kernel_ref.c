@@ -1,6 +1,5 @@
 /*
- * residual_kernel_ref.c - the loops of the residual formats with vectors of 16 bytes, which is fast on ARM, and the
- * choice between variants.
+ * residual_kernel_ref.c - the loops of the residual formats with vectors of 16 bytes, and the choice between variants.
  */
 #include "feedback/residual_kernel.h"
 
@@ -127,7 +126,10 @@ const frugi_residual_kernel frugi_residual_kernel_ref = {largest_magnitude, load
                                                          save_bf16,         save_int8, save_int4};
 
 const frugi_residual_kernel *frugi_residual_kernel_for(frugi_isa isa) {
-#if defined(__x86_64__)
+#if defined(__aarch64__)
+    if (isa == FRUGI_ISA_NEON)
+        return &frugi_residual_kernel_neon;
+#elif defined(__x86_64__)
     if (isa == FRUGI_ISA_AVX512)
         return &frugi_residual_kernel_avx512;
     if (isa == FRUGI_ISA_AVX2)

@@ -1,4 +1,4 @@
-"""What the tests of the hook share: a group with a short deadline, small models, and data that every rank can make."""
+"""Shared by the tests of the hook: a group with a short timeout, small models, data that every rank can generate."""
 
 import atexit
 import gzip

@@ -1,6 +1,6 @@
 """Top-k in blocks with error feedback in plain NumPy, written from docs/wire-format.md and docs/methods.md alone.
 
-It shares no code with the library, so bytes that agree are what the page says. Written to be read beside that page,
+It shares no code with the library, so bytes that agree are those of the page. Written to be read beside that page,
 block by block; slow.
 """
 
@@ -85,7 +85,7 @@ class Tensor(NamedTuple):
         return int(np.prod(self.shape, dtype=np.int64))
 
 
-def place(shapes: dict) -> List[Tensor]:
+def lay_out(shapes: dict) -> List[Tensor]:
     """Tensors back to back."""
     tensors, offset = [], 0
     for name, shape in shapes.items():
@@ -122,7 +122,7 @@ class Section(NamedTuple):
 
     @property
     def counts(self) -> List[int]:
-        """How many entries each block sends."""
+        """The number of entries that each block sends."""
         ks = []
         for b, length in enumerate(self.lengths):
             j = self.first + b
@@ -136,7 +136,7 @@ def padded(data: bytes) -> bytes:
 
 
 def encode_values(code: int, v: np.ndarray) -> Tuple[bytes, bytes, np.ndarray]:
-    """A block's scale, its values, and what they stand for."""
+    """A block's scale, its encoded values, and the values they decode to."""
     if code == VALUES["f32"]:
         return b"", v.astype("<f4").tobytes(), v
     if code == VALUES["bf16"]:
@@ -153,13 +153,13 @@ def encode_values(code: int, v: np.ndarray) -> Tuple[bytes, bytes, np.ndarray]:
     return struct.pack("<H", scale_bits), whole.astype(np.int8).tobytes(), whole * scale
 
 
-def encode_places(section: Section, places: np.ndarray) -> bytes:
+def encode_indices(section: Section, indices: np.ndarray) -> bytes:
     if section.index == NONE:
         return b""
     if section.index == LOCAL:
-        return places.astype("<u1" if section.block <= 256 else "<u2").tobytes()
+        return indices.astype("<u1" if section.block <= 256 else "<u2").tobytes()
     row = np.zeros(section.block, bool)
-    row[places] = True
+    row[indices] = True
     return np.packbits(row, bitorder="little").tobytes()
 
 
@@ -169,9 +169,9 @@ def write_section(section: Section, scales: bytes, indices: bytes, values: bytes
                        section.count, section.kappa, section.first, len(payload)) + payload
 
 
-def write_frame(sections: List[bytes], step: int, layout: int, rank: int, held: int) -> bytes:
+def write_frame(sections: List[bytes], step: int, layout: int, rank: int, skipped: int) -> bytes:
     body = b"".join(sections)
-    head = struct.pack("<4sBBHQQQIII", b"FGR1", 2, 48, 0, 48 + len(body), step, layout, rank, len(sections), held)
+    head = struct.pack("<4sBBHQQQIII", b"FGR1", 2, 48, 0, 48 + len(body), step, layout, rank, len(sections), skipped)
     return head + struct.pack("<I", crc32c(head + bytes(4) + body)) + body
 
 
@@ -189,7 +189,7 @@ def _decode_values(code: int, scale: bytes, data: bytes) -> np.ndarray:
 
 
 def _take(data: bytes, at: int, sizes: List[int]) -> Tuple[List[bytes], int]:
-    """Pieces one after the other, and where the next array begins."""
+    """Consecutive arrays, and the offset after them."""
     pieces = []
     for size in sizes:
         pieces.append(data[at:at + size])
@@ -198,7 +198,7 @@ def _take(data: bytes, at: int, sizes: List[int]) -> Tuple[List[bytes], int]:
 
 
 def decode(frame: bytes, elements: int) -> np.ndarray:
-    """What a frame of sections by blocks says; of a sound frame."""
+    """Decode a valid frame of sections by blocks."""
     magic, version, header, _, length, _, _, _, sections, _, checksum = struct.unpack_from("<4sBBHQQQIIII", frame)
     assert (magic, version, header, length) == (b"FGR1", 2, 48, len(frame))
     assert checksum == crc32c(frame[:44] + bytes(4) + frame[48:])
@@ -215,24 +215,24 @@ def decode(frame: bytes, elements: int) -> np.ndarray:
         assert at == end
         for b, k in enumerate(counts):
             if section.index == NONE:
-                places = np.arange(k)
+                selected = np.arange(k)
             elif section.index == LOCAL:
-                places = np.frombuffer(indices[b], f"<u{width}").astype(int)
+                selected = np.frombuffer(indices[b], f"<u{width}").astype(int)
             else:
-                places = np.flatnonzero(np.unpackbits(np.frombuffer(indices[b], np.uint8), bitorder="little"))
-            dense[section.begin + b * section.block + places] = _decode_values(section.value, scales[b], values[b])
+                selected = np.flatnonzero(np.unpackbits(np.frombuffer(indices[b], np.uint8), bitorder="little"))
+            dense[section.begin + b * section.block + selected] = _decode_values(section.value, scales[b], values[b])
     assert at == len(frame)
     return dense
 
 
-# ---- what stays behind -----------------------------------------------------------------------------------------------
+# ---- residuals -------------------------------------------------------------------------------------------------------
 
 
-def stored(e: np.ndarray, form: str, dice: int) -> np.ndarray:
-    """A whole block of what is left, as it is read again."""
+def stored(e: np.ndarray, form: str, random_number: int) -> np.ndarray:
+    """A block of residuals after storing and loading it."""
     if form == "f32":
         return e
-    rolled = (np.uint64(dice) + np.arange(len(e), dtype=np.uint64) * np.uint64(0x9e3779b9)) % np.uint64(2**32)
+    rolled = (np.uint64(random_number) + np.arange(len(e), dtype=np.uint64) * np.uint64(0x9e3779b9)) % np.uint64(2**32)
     if form == "bf16":
         own = bits(e).astype(np.uint64)
         moved = own + (rolled >> np.uint64(16))
@@ -290,16 +290,16 @@ class Compressor:
         return BITMAP if bitmap < local else LOCAL
 
     def compress(self, gradient: np.ndarray, step: int) -> bytes:
-        gradient, written, held, numbered = np.asarray(gradient, np.float32), [], 0, 0
+        gradient, written, skipped, numbered = np.asarray(gradient, np.float32), [], 0, 0
         for section in self.sections(step):
             scales, indices, values = b"", b"", b""
             for b, (length, k) in enumerate(zip(section.lengths, section.counts)):
                 here = slice(section.begin + b * section.block, section.begin + b * section.block + length)
                 scale, index, value, fine = self.one_block(section, here, gradient[here], k, step, numbered)
-                scales, indices, values, held = scales + scale, indices + index, values + value, held + (not fine)
+                scales, indices, values, skipped = scales + scale, indices + index, values + value, skipped + (not fine)
                 numbered += not self.is_dense(section)
             written.append(write_section(section, scales, indices, values))
-        return write_frame(written, step, layout_hash(self.tensors), self.rank, held)
+        return write_frame(written, step, layout_hash(self.tensors), self.rank, skipped)
 
     def one_block(self, section: Section, here: slice, g: np.ndarray, k: int, step: int, n: int):
         dense = self.is_dense(section)
@@ -307,15 +307,15 @@ class Compressor:
             a = g + np.float32(0) if dense else self.beta * self.left[here] + g
         if not np.isfinite(a).all():
             scale, value, _ = encode_values(section.value, np.zeros(k, np.float32))
-            return scale, encode_places(section, np.arange(k)), value, False
-        places = np.arange(k) if section.index == NONE else self.largest(a, k)
-        scale, value, said = encode_values(section.value, a[places])
+            return scale, encode_indices(section, np.arange(k)), value, False
+        indices = np.arange(k) if section.index == NONE else self.largest(a, k)
+        scale, value, decoded = encode_values(section.value, a[indices])
         if not dense:
-            a[places] -= said
+            a[indices] -= decoded
             whole = np.zeros(section.block, np.float32)
             whole[:len(a)] = a
             self.left[here] = stored(whole, self.residual, random(self.seed, step, n))[:len(a)]
-        return scale, encode_places(section, places), value, True
+        return scale, encode_indices(section, indices), value, True
 
     def largest(self, a: np.ndarray, k: int) -> np.ndarray:
         key = (bits(a) & np.uint32(0x7fffffff)).astype(np.int64)

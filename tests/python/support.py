@@ -61,7 +61,7 @@ def torchrun(n: int, what: Union[Callable, str, Path], timeout: float = 60, grac
 
     what     a function of a test module's top level, called with args as strings, or the path of a script
     timeout  seconds for all of them
-    grace    seconds that the others may go on after one has failed
+    grace    seconds that the others may continue after one has failed
     fresh    whether each is an interpreter of its own, which takes seconds more and orders sets in its own way, as
              with torchrun; else they are forks of one that has imported PyTorch (see fork_server.py)
     """
@@ -100,7 +100,7 @@ class _Interpreters:
                                                        stderr=subprocess.STDOUT, start_new_session=True))
 
     def codes(self, seconds: float) -> List[Optional[int]]:
-        """The exit status of each process, None while it runs; may wait for so many seconds."""
+        """The exit status of each process, None while it runs; may wait for this many seconds."""
         time.sleep(seconds)
         return [process.poll() for process in self.processes]
 

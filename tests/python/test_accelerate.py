@@ -73,7 +73,7 @@ def learn(precision, dynamo):
 
 
 def resume(folder):
-    """Eight steps in one go, and four, save_state(), everything anew, load_state() and four more: the same bits?"""
+    """Eight steps at once, and four, save_state(), new objects, load_state() and four more: the same bits?"""
     weights = []
     for parts in ((range(8),), (range(4), range(4, 8))):
         for number, steps in enumerate(parts):

@@ -155,18 +155,18 @@ class Package(unittest.TestCase):
     def test_the_example_of_the_page_runs(self):
         page = (support.SOURCE / "docs" / "python.md").read_text(encoding="utf-8")
         code = page.split("```python\n")[1].split("```")[0]
-        said = subprocess.run([sys.executable, "-B", "-c", code], capture_output=True, text=True, check=True).stdout
-        self.assertRegex(said, r"^\d+ bytes instead of 2048000\n$")
+        output = subprocess.run([sys.executable, "-B", "-c", code], capture_output=True, text=True, check=True).stdout
+        self.assertRegex(output, r"^\d+ bytes instead of 2048000\n$")
 
     def test_the_package_imports_without_numpy(self):
         code = ("import sys; sys.modules['numpy'] = None; import frugrad; print(frugrad.presets()[0].name)\n"
                 "try: frugrad.Compressor\nexcept ImportError as error: print(error)")
-        said = subprocess.run([sys.executable, "-B", "-c", code], capture_output=True, text=True, check=True).stdout
-        self.assertIn("frugrad\n", said)
-        self.assertIn("NumPy is not installed", said)
+        output = subprocess.run([sys.executable, "-B", "-c", code], capture_output=True, text=True, check=True).stdout
+        self.assertIn("frugrad\n", output)
+        self.assertIn("NumPy is not installed", output)
 
     def test_a_library_that_is_not_there_is_said_to_be_missing(self):
         code = "import os; os.environ['FRUGRAD_LIBRARY'] = '/nowhere/libfrugrad.so'; import frugrad"
-        said = subprocess.run([sys.executable, "-B", "-c", code], capture_output=True, text=True)
-        self.assertNotEqual(said.returncode, 0)
-        self.assertRegex(said.stderr, "ImportError: libfrugrad was not found.*/nowhere")
+        output = subprocess.run([sys.executable, "-B", "-c", code], capture_output=True, text=True)
+        self.assertNotEqual(output.returncode, 0)
+        self.assertRegex(output.stderr, "ImportError: libfrugrad was not found.*/nowhere")

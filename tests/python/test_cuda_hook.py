@@ -245,7 +245,7 @@ def one_fails(kind):
     errors = []
     for config in ("feedback=plain", "reduce=split,feedback=plain"):
         run = Run(config, kind, start_iter=0)
-        for i in range(2):  # DDP makes its buckets anew after the first
+        for i in range(2):  # DDP rebuilds its buckets after the first
             run.step(i)
         if RANK == WORLD - 1:
             def fail(*_):
@@ -262,7 +262,7 @@ def one_fails(kind):
 
 
 def damaged(kind):
-    """A byte of a frame changes on its way to every rank: the step after it raises, and the next one goes on."""
+    """A byte of a frame changes on its way to every rank: the step after it raises, and the next one works again."""
     begin(kind)
     run = Run("feedback=plain", kind, start_iter=0)
     for i in range(2):

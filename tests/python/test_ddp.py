@@ -83,7 +83,7 @@ def split_and_gather():
 
 
 def nothing_is_lost():
-    """With down=2 and momentum-free SGD: weights have moved by the mean of gradients less what is left behind?"""
+    """With down=2 and momentum-free SGD: did weights change by the mean of the gradients minus the residuals?"""
     begin()
     errors = []
     for config in ("value=f32,residual=f32,feedback=plain",
@@ -104,8 +104,8 @@ def nothing_is_lost():
             optimizer.zero_grad()
             seen += own
         left = state.residuals()
-        owed = torch.cat([left[name].flatten() for name, _ in model.named_parameters()])
-        total = seen - owed
+        unsent = torch.cat([left[name].flatten() for name, _ in model.named_parameters()])
+        total = seen - unsent
         dist.all_reduce(total)
         errors.append((start - flat(model) - total / WORLD).abs().max().item())
     return errors
@@ -116,7 +116,7 @@ ALGORITHMS = ("gather", "split", "tree", "nodes,node=2", "shared,value=f32", "au
 
 
 def every_algorithm():
-    """Six steps by each algorithm: do ranks hold the same weights, which one was at work, how far is it from dense?"""
+    """Six steps by each algorithm: have all ranks the same weights, which algorithm ran, how far is it from dense?"""
     begin()
     dense, results = mlp(), []
     train(wrap(dense), range(6))
@@ -136,7 +136,7 @@ def every_algorithm():
 
 
 class Results(unittest.TestCase):
-    def test_every_algorithm_of_the_library_serves_the_hook(self):
+    def test_the_hook_runs_every_algorithm(self):
         results = support.values(support.torchrun(4, every_algorithm, timeout=120))
         for rank in results:
             for config, more, alike, name, error, ratio in rank:
@@ -158,13 +158,13 @@ class Results(unittest.TestCase):
     def test_split_gives_the_bits_of_gather(self):
         self.assertEqual(support.values(support.torchrun(3, split_and_gather)), [[True] * 4] * 3)
 
-    def test_what_has_not_moved_weights_is_in_the_residuals(self):
+    def test_what_was_not_applied_is_in_the_residuals(self):
         for errors in support.values(support.torchrun(2, nothing_is_lost)):
             self.assertLess(max(errors), 2e-6)
 
 
 class Configs(unittest.TestCase):
-    def test_feedback_goes_with_the_optimiser(self):
+    def test_feedback_depends_on_the_optimizer(self):
         sgd, adam = torch.optim.SGD, torch.optim.AdamW
         model = mlp()
         for optimizer, feedback in ((None, "none"), (sgd(model.parameters(), lr=1, momentum=0.9), "none"),
@@ -175,14 +175,14 @@ class Configs(unittest.TestCase):
                 self.assertEqual(state.config.option("feedback"), feedback)
         self.assertEqual(DDPState(config="topk").config.option("feedback"), "plain")
 
-    def test_frugrad_goes_with_the_optimiser(self):
+    def test_frugrad_depends_on_the_optimizer(self):
         params = list(mlp().parameters())
         for optimizer, same in ((torch.optim.SGD(params, lr=1), "frugrad-sgd"),
                                 (torch.optim.AdamW(params, betas=(0.0, 0.999)), "frugrad-adam"),
                                 (torch.optim.AdamW(params), "feedback=none"), (None, "feedback=none")):
             self.assertEqual(DDPState(config="frugrad", optimizer=optimizer).config.text, frugrad.Config(same).text)
 
-    def test_two_momenta_are_warned_of(self):
+    def test_momentum_applied_twice_is_warned_of(self):
         model = mlp()
         for momentum, warned in ((0.9, 1), (0, 0)):
             with warnings.catch_warnings(record=True) as caught:
@@ -191,7 +191,7 @@ class Configs(unittest.TestCase):
                 DDPState(config="feedback=merged", optimizer=optimizer)
             self.assertEqual(len([w for w in caught if "momentum" in str(w.message)]), warned)
 
-    def test_what_the_hook_cannot_do_is_refused_with_what_it_can(self):
+    def test_unsupported_configs_are_refused_with_the_supported_ones(self):
         with self.assertRaisesRegex(ValueError, "reduce=gather, split, .*dense"):
             DDPState(config="reduce=gossip")
         with self.assertRaisesRegex(ValueError, "ef21"):

@@ -11,7 +11,7 @@ from frugrad.torch import DDPState
 EXACT = "density=1,value=f32,feedback=none"
 
 
-def alike(model):
+def same_weights(model):
     """Whether all ranks have the same weights."""
     every = [torch.zeros_like(flat(model)) for _ in range(WORLD)]
     dist.all_gather(every, flat(model))
@@ -40,11 +40,11 @@ def unused():
         dense, hooked = Branches(), Branches()
         train(wrap(dense, find_unused_parameters=True), range(5))
         train(wrap(hooked, DDPState(hooked, config), find_unused_parameters=True), range(5))
-        results += [alike(hooked), config != EXACT or torch.equal(flat(dense), flat(hooked))]
+        results += [same_weights(hooked), config != EXACT or torch.equal(flat(dense), flat(hooked))]
     static = Branches()
     static.left = static.right
     train(wrap(static, DDPState(static), static_graph=True), range(5))
-    return results + [alike(static)]
+    return results + [same_weights(static)]
 
 
 class Tied(nn.Module):
@@ -70,7 +70,7 @@ def options_of_ddp():
             hooked = Tied()
             state = DDPState(hooked, config)
             train(wrap(hooked, state, **options), range(4))
-            results += [alike(hooked), config == "frugrad" or torch.equal(flat(dense), flat(hooked)),
+            results += [same_weights(hooked), config == "frugrad" or torch.equal(flat(dense), flat(hooked)),
                         sorted(state.residuals()) == sorted(name for name, _ in hooked.named_parameters())]
     return results
 
@@ -104,7 +104,7 @@ def accumulated():
             train(ddp, [step + 1], optimizer=_keeping(optimizer))
             optimizer.zero_grad()
         weights.append(flat(model))
-    return [torch.equal(*weights), state.step, alike(model)]
+    return [torch.equal(*weights), state.step, same_weights(model)]
 
 
 class _keeping:
@@ -136,7 +136,7 @@ def dtypes():
     train(wrap(sparse, state), range(4), lr=0.01)
     kinds = [str(p.grad.dtype) == str(p.dtype) for p in sparse.parameters()]
     near = max((p.double() - q.double()).abs().max().item() for p, q in zip(dense.parameters(), hooked.parameters()))
-    return [all(kinds), near, alike(sparse), len(state.stats()["buckets"]) >= 3]
+    return [all(kinds), near, same_weights(sparse), len(state.stats()["buckets"]) >= 3]
 
 
 class Small(nn.Module):
@@ -160,13 +160,13 @@ def tiny():
         before = model.frozen.weight.clone()
         state = DDPState(model, config, start_iter=1)
         train(wrap(model, state, bucket_cap_mb=1e-5), range(4))
-        results.append(alike(model) and torch.equal(before, model.frozen.weight)
+        results.append(same_weights(model) and torch.equal(before, model.frozen.weight)
                        and set(state.residuals()) == {"one", "last.weight", "last.bias"})
     return results
 
 
 def not_a_number():
-    """A NaN in one rank's gradient: its block is held back, and frames stay as long as the others'."""
+    """A NaN in one rank's gradient: its block is skipped, and its frames are as long as the others'."""
     begin()
     results = []
     for config in ("frugrad", "threshold", "reduce=split"):
@@ -181,7 +181,7 @@ def not_a_number():
     return results
 
 
-def accounts():
+def statistics():
     begin()
     model = mlp()
     state = DDPState(model, "stats=full", start_iter=1)
@@ -204,7 +204,7 @@ class Cases(unittest.TestCase):
     def test_gradients_may_be_views_graphs_static_and_weights_tied(self):
         self.all_true(options_of_ddp)
 
-    def test_warnings_of_others_are_shown_as_ever(self):
+    def test_warnings_of_scripts_are_shown_as_without_the_hook(self):
         self.all_true(warnings_shown)
 
     def test_gradients_may_be_accumulated(self):
@@ -218,11 +218,11 @@ class Cases(unittest.TestCase):
     def test_buckets_may_be_tiny_or_empty_and_parameters_frozen(self):
         self.all_true(tiny, 3)
 
-    def test_a_nan_stays_where_it_is(self):
+    def test_a_nan_is_not_sent(self):
         self.all_true(not_a_number)
 
-    def test_accounts_add_up(self):
-        for step, bytes_dense, calls, *rest in support.values(support.torchrun(2, accounts)):
+    def test_statistics_add_up(self):
+        for step, bytes_dense, calls, *rest in support.values(support.torchrun(2, statistics)):
             self.assertEqual((step, bytes_dense), (5, True))
             self.assertGreaterEqual(calls, 9)  # one bucket or more before the rebuild, two or more then
             self.assertTrue(all(rest), rest)

@@ -1,4 +1,4 @@
-"""Checkpoints of the hook's state, bucket rebuilds, and changed numbers of ranks: what was not sent yet is kept."""
+"""Checkpoints of the hook's state, bucket rebuilds, and changed numbers of ranks: residuals are kept."""
 
 import os
 import tempfile
@@ -11,7 +11,7 @@ from frugrad.torch import DDPState
 
 
 def resume():
-    """Eight steps in one go, and four and four with everything made anew between them: the same bits?"""
+    """Eight steps at once, and four and four with new objects between them: the same bits?"""
     begin()
     results = []
     for config in ("frugrad", "feedback=plain,residual=int8", "feedback=plain,residual=f32,reduce=split", "dgc",
@@ -40,7 +40,7 @@ def resume():
 
 
 def without_model():
-    """Without a model parameters have numbers; a state is taken up after the dense iterations."""
+    """Without a model parameters have numbers; a state is restored after the dense iterations."""
     begin()
     model = mlp()
     state = DDPState(config="feedback=plain,residual=f32")
@@ -57,7 +57,7 @@ def without_model():
 
 
 def saved_again():
-    """Each rank loads its own state; saved before anything was taken up, all of them are in one."""
+    """Each rank loads its own state; saved before anything was restored, all of them are in one."""
     begin()
     model = mlp()
     state = DDPState(model, "feedback=plain", start_iter=0)
@@ -69,7 +69,7 @@ def saved_again():
 
 
 def moved_buckets():
-    """Wrapped anew with other buckets, then with a layer that was frozen before: residuals by name."""
+    """Wrapped again with other buckets, then with a layer that was frozen before: residuals by name."""
     begin()
     results = []
     for config, room in (("feedback=plain,residual=f32", 0.0), ("feedback=plain,residual=int8", 0.02)):
@@ -101,7 +101,7 @@ def _plan(state, model):
 
 
 def save(folder):
-    """Train two or more ranks; save each rank's state, and all in one; return the mean of what is owed."""
+    """Train two or more ranks; save each rank's state, and all in one; return the mean of the residuals."""
     begin()
     model = mlp()
     state = DDPState(model, "feedback=plain,residual=f32", start_iter=1)
@@ -111,11 +111,11 @@ def save(folder):
     if RANK == 0:
         torch.save(whole, os.path.join(folder, "all.pt"))
         torch.save(model.state_dict(), os.path.join(folder, "model.pt"))
-    return _owed(state)
+    return _mean_residual(state)
 
 
 def load(folder, ranks, how):
-    """Take up the states of so many ranks by this group; what is owed now? Then go on, and save in one piece."""
+    """Restore the states of this many ranks in this group; with which residuals? Then continue, and save all in one."""
     begin()
     model = mlp()
     model.load_state_dict(torch.load(os.path.join(folder, "model.pt")))
@@ -127,17 +127,17 @@ def load(folder, ranks, how):
     ddp = wrap(model, state)
     state._check_ranks()
     state._learn([state._describe(p) for p in model.parameters()])
-    owed = _owed(state)
+    residual = _mean_residual(state)
     train(ddp, range(4, 6))
     whole = state.state_dict(all_ranks=True)
     if RANK == 0:
         torch.save(whole, os.path.join(folder, "all.pt"))
         torch.save(model.state_dict(), os.path.join(folder, "model.pt"))
-    return [owed, _owed(state), state.step]
+    return [residual, _mean_residual(state), state.step]
 
 
-def _owed(state):
-    """The mean over ranks of what is left behind, as a few sums: by parameter, plain and with alternating signs."""
+def _mean_residual(state):
+    """The mean over ranks of the residuals, as a few sums: by parameter, plain and with alternating signs."""
     sums = []
     for name, values in sorted(state.residuals().items()):
         signs = torch.ones(values.numel(), dtype=torch.float64)
@@ -160,7 +160,7 @@ class States(unittest.TestCase):
             for config, step, same in rank:
                 self.assertEqual((config, step, same), (config, 8, True))
 
-    def test_numbered_parameters_are_taken_up_too(self):
+    def test_numbered_parameters_are_restored_too(self):
         for step, same, before, after in support.values(support.torchrun(2, without_model)):
             self.assertEqual((step, same), (7, True))
             self.assertEqual(before, after)
@@ -172,11 +172,11 @@ class States(unittest.TestCase):
         for rank in support.values(support.torchrun(2, moved_buckets)):
             self.assertEqual(rank, [[5, 6, True, True]] * 2)
 
-    def test_two_ranks_to_three_to_one_owe_the_same(self):
+    def test_two_ranks_to_three_to_one_have_the_same_mean_residual(self):
         with tempfile.TemporaryDirectory() as folder:
-            owed = support.values(support.torchrun(2, save, args=[folder]))[0]
+            residual = support.values(support.torchrun(2, save, args=[folder]))[0]
             three, owed_then, step = support.values(support.torchrun(3, load, args=[folder, 2, "each"]))[0]
-            self.near(owed, three)
+            self.near(residual, three)
             self.assertEqual(step, 6)
             one, _, _ = support.values(support.torchrun(1, load, args=[folder, 3, "all"]))[0]
             self.near(owed_then, one)

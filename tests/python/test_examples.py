@@ -1,4 +1,4 @@
-"""The examples run as documented, in two processes: they learn, send little and go on from a checkpoint."""
+"""The examples run as documented, in two processes: they learn, send little and resume from a checkpoint."""
 
 import gzip
 import re
@@ -52,30 +52,30 @@ class Examples(unittest.TestCase):
     def test_image_classification_learns_and_sends_little(self):
         with tempfile.TemporaryDirectory() as folder:
             small_data(folder)
-            said = self.images("--rate", "0.02", "--epochs", "2", data=folder, fresh=True)
-        self.assertGreater(number(r"accuracy ([\d.]+)", said), 0.5, said)  # chance is 0.1
+            output = self.images("--rate", "0.02", "--epochs", "2", data=folder, fresh=True)
+        self.assertGreater(number(r"accuracy ([\d.]+)", output), 0.5, output)  # chance is 0.1
         # 64 steps, 2 of them dense: 64 / (2 + 62 / 20.7) = 12.8 is the most.
-        self.assertGreater(number(r"sent 1/([\d.]+)", said), 5, said)
+        self.assertGreater(number(r"sent 1/([\d.]+)", output), 5, output)
 
-    def test_image_classification_goes_on_from_a_checkpoint(self):
+    def test_image_classification_resumes_from_a_checkpoint(self):
         with tempfile.TemporaryDirectory() as folder:
             whole, halves = str(Path(folder, "whole.pt")), str(Path(folder, "halves.pt"))
             small_data(folder)
             self.images("--steps", "8", "--checkpoint", whole, data=folder)
             self.images("--steps", "5", "--checkpoint", halves, data=folder)
-            said = self.images("--steps", "8", "--checkpoint", halves, data=folder)
-            self.assertIn("step 8 of 8", said)
+            output = self.images("--steps", "8", "--checkpoint", halves, data=folder)
+            self.assertIn("step 8 of 8", output)
             a, b = torch.load(whole), torch.load(halves)
         for key, value in a["model"].items():
             other = b["model"][key]
             self.assertTrue(torch.equal(value, other), f"{key} differs by {(value - other).abs().max()}")
 
     def test_language_model_learns_and_sends_little(self):
-        said = run("torch_lm.py", "--steps", "40", "--width", "64", "--layers", "2", "--batch", "8", "--length", "32",
+        output = run("torch_lm.py", "--steps", "40", "--width", "64", "--layers", "2", "--batch", "8", "--length", "32",
                    "--rate", "0.01")
-        self.assertLess(number(r"held-out text ([\d.]+)", said), 4.5, said)  # log 256 = 5.5
-        sent, dense = number(r"sent ([\d.]+) MB", said), number(r"MB of ([\d.]+)", said)
-        self.assertLess(sent, 0.2 * dense, said)
+        self.assertLess(number(r"held-out text ([\d.]+)", output), 4.5, output)  # log 256 = 5.5
+        sent, dense = number(r"sent ([\d.]+) MB", output), number(r"MB of ([\d.]+)", output)
+        self.assertLess(sent, 0.2 * dense, output)
 
     def test_fine_tuning_learns_with_fewer_states(self):
         done = subprocess.run([sys.executable, str(EXAMPLES / "torch_finetune_sgc.py"), "--steps", "40"], timeout=100,

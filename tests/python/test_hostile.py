@@ -1,4 +1,4 @@
-"""Bytes from outside: whatever they are, the answer is FormatError or MismatchError, or a sound result."""
+"""Untrusted bytes: any input raises FormatError or MismatchError, or gives a valid result."""
 
 import random
 import struct
@@ -16,32 +16,33 @@ SHAPES = {"weight": (70, 80), "bias": (33,), "more": (41, 130)}
 
 
 def sealed(frame):
-    """A frame with a length and a checksum that are right, so that what lies behind them is looked at."""
+    """A frame with a valid length and checksum, so that the rest of it is checked."""
     frame = bytearray(frame)
     frame[8:16], frame[44:48] = struct.pack("<Q", len(frame)), bytes(4)
     frame[44:48] = struct.pack("<I", oracle.crc32c(bytes(frame)))
     return bytes(frame)
 
 
-def damaged(dice, data):
+def damaged(generator, data):
     data = bytearray(data)
-    for _ in range(dice.choice([1, 1, 2, 8])):
-        at = dice.randrange(len(data)) if dice.random() < 0.3 else min(dice.randrange(160), len(data) - 1)
-        data[at] = dice.choice([0, 1, 0x7f, 0x80, 0xff, dice.randrange(256)])
-    if dice.random() < 0.2:
-        del data[dice.randrange(len(data)):]
+    for _ in range(generator.choice([1, 1, 2, 8])):
+        header = min(generator.randrange(160), len(data) - 1)
+        at = generator.randrange(len(data)) if generator.random() < 0.3 else header
+        data[at] = generator.choice([0, 1, 0x7f, 0x80, 0xff, generator.randrange(256)])
+    if generator.random() < 0.2:
+        del data[generator.randrange(len(data)):]
     return bytes(data)
 
 
 class Frames(unittest.TestCase):
-    def test_damaged_frames_are_refused_or_sound(self):
-        dice, refused, rng = random.Random(7), 0, np.random.default_rng(7)
+    def test_damaged_frames_are_refused_or_valid(self):
+        generator, refused, rng = random.Random(7), 0, np.random.default_rng(7)
         for config in CONFIGS:
             compressor = frugrad.Compressor(SHAPES, config)
             frame = compressor.compress({n: rng.standard_normal(s) for n, s in SHAPES.items()}, 3)
             self.assertEqual(sealed(frame), frame)
             for i in range(60):
-                bad = damaged(dice, frame)
+                bad = damaged(generator, frame)
                 if i % 2 and len(bad) >= 48:
                     bad = sealed(bad)
                 refused += not self.survives(compressor, bad)
@@ -58,8 +59,8 @@ class Frames(unittest.TestCase):
         return True
 
     def test_noise_and_nothing(self):
-        compressor, dice = frugrad.Compressor(SHAPES), random.Random(8)
-        noise = [dice.randbytes(dice.randrange(200)) for _ in range(50)]
+        compressor, generator = frugrad.Compressor(SHAPES), random.Random(8)
+        noise = [generator.randbytes(generator.randrange(200)) for _ in range(50)]
         for bad in [b"", b"F", b"FGR1", bytes(48), bytes(100)] + noise:
             with self.assertRaises(frugrad.FormatError):
                 frugrad.inspect(bad)
@@ -77,10 +78,10 @@ class Frames(unittest.TestCase):
 
 class States(unittest.TestCase):
     def test_damaged_states_are_refused_and_change_nothing(self):
-        compressor, dice = frugrad.Compressor((64, 128)), random.Random(9)
+        compressor, generator = frugrad.Compressor((64, 128)), random.Random(9)
         compressor.compress(np.random.default_rng(9).standard_normal((64, 128)), 0)
         state = compressor.save()
-        for bad in [b"", state[:-1], state + b"\0"] + [damaged(dice, state) for _ in range(50)]:
+        for bad in [b"", state[:-1], state + b"\0"] + [damaged(generator, state) for _ in range(50)]:
             if bad != state:
                 with self.assertRaises((frugrad.FormatError, frugrad.MismatchError)):
                     compressor.restore(bad)

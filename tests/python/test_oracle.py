@@ -15,7 +15,7 @@ SHAPES = {
     "several, small ones between them": {"a": (50, 100), "a.bias": (100,), "norm": (7, 3), "b": (3, 20, 77),
                                          "c": (257, 33), "scale": (), "none": (0, 4), "d.bias": (300,)},
 }
-# Options of the library, and what they are called here.
+# Options of the library, and of the oracle.
 METHODS = {
     "frugrad": {},
     "residual=f32": {"residual": "f32"},
@@ -27,14 +27,14 @@ METHODS = {
     "schedule=constant:0.99,block=4096,beta=0.95": {"density": 1 - 0.99, "block": 4096},
     "schedule=constant:0.999,beta=0.95,value=int8": {"density": 1 - 0.999, "value": "int8"},
     "density=0.25": {"density": 0.25},
-    "density=0.125": {"density": 0.125},  # places take the same bytes both ways
+    "density=0.125": {"density": 0.125},  # both index codes take the same bytes
     "density=1,value=f32": {"density": 1, "value": "f32"},
     "min_size=1,value=int8,density=0.3": {"min_size": 1, "value": "int8", "density": 0.3},
 }
 
 
 class Gradients:
-    """Gradients as they come: of very different sizes, with ties, zeros, tiny numbers and now and then a NaN."""
+    """Gradients of very different magnitudes, with ties, zeros, tiny numbers and a few NaNs."""
 
     def __init__(self, seed):
         self.rng = np.random.default_rng(seed)
@@ -51,10 +51,10 @@ class Gradients:
 
 
 class Bytes(unittest.TestCase):
-    def compare(self, shapes, text, said, steps, seed):
-        tensors = oracle.place(shapes)
+    def compare(self, shapes, text, options, steps, seed):
+        tensors = oracle.lay_out(shapes)
         layout = frugrad.Layout(frugrad.Tensor(name, shape) for name, shape in shapes.items())
-        ours, theirs = frugrad.Compressor(layout, text, rank=5), oracle.Compressor(tensors, rank=5, **said)
+        ours, theirs = frugrad.Compressor(layout, text, rank=5), oracle.Compressor(tensors, rank=5, **options)
         self.assertEqual(layout.hash, oracle.layout_hash(tensors))
         gradients = Gradients(seed)
         for step in range(steps):
@@ -70,9 +70,9 @@ class Bytes(unittest.TestCase):
 
     def test_every_method_on_every_layout(self):
         for i, (name, shapes) in enumerate(SHAPES.items()):
-            for j, (text, said) in enumerate(METHODS.items()):
+            for j, (text, options) in enumerate(METHODS.items()):
                 with self.subTest(layout=name, config=text):
-                    self.compare(shapes, text, said, steps=5, seed=100 * i + j)
+                    self.compare(shapes, text, options, steps=5, seed=100 * i + j)
 
     def test_many_steps_of_the_default(self):
         self.compare({"w": (40, 130), "w.bias": (130,)}, "frugrad", {}, steps=40, seed=1)
@@ -80,9 +80,9 @@ class Bytes(unittest.TestCase):
     def test_all_of_the_floats_range(self):
         shapes, rng = {"w": (33, 256)}, np.random.default_rng(2)
         for text in ("value=bf16", "value=bf16,residual=f32", "value=int8,residual=int4", "value=f32,residual=bf16"):
-            said = dict(part.split("=") for part in text.split(","))
+            options = dict(part.split("=") for part in text.split(","))
             ours = frugrad.Compressor(frugrad.Layout([frugrad.Tensor("w", shapes["w"])]), text)
-            theirs = oracle.Compressor(oracle.place(shapes), **said)
+            theirs = oracle.Compressor(oracle.lay_out(shapes), **options)
             for step in range(4):
                 bits = rng.integers(0, 2**32, 33 * 256, np.uint64).astype(np.uint32)
                 rows = bits.reshape(33, 256)
@@ -93,7 +93,7 @@ class Bytes(unittest.TestCase):
 
     def test_sums_of_several_workers_in_order(self):
         shapes, gradients = {"w": (64, 100), "bias": (100,)}, Gradients(3)
-        tensors = oracle.place(shapes)
+        tensors = oracle.lay_out(shapes)
         layout = frugrad.Layout(frugrad.Tensor(name, shape) for name, shape in shapes.items())
         frames = [oracle.Compressor(tensors, rank=r).compress(gradients.of(6500, 0), 9) for r in range(4)]
         total = np.zeros(6500, np.float32)

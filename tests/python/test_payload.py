@@ -64,10 +64,10 @@ class Files(unittest.TestCase):
     def test_the_program_reads_what_is_written_here(self):
         path, out = self.folder / "several.fgr", self.folder / "several.safetensors"
         frugrad.write_payload(path, self.frame, self.several, {"format": "pt"})
-        said = json.loads(program("inspect", path, "--json"))
+        described = json.loads(program("inspect", path, "--json"))
         ours = frugrad.inspect(self.frame)
         for key in ("step", "bytes", "entries"):
-            self.assertEqual(said[key], ours[key])
+            self.assertEqual(described[key], ours[key])
         program("decompress", path, "-o", out)
         arrays, metadata = safetensors(out)
         self.assertEqual(metadata, {"format": "pt"})
@@ -108,7 +108,7 @@ class Files(unittest.TestCase):
         self.assertFalse((self.folder / "x.fgr").exists())
 
     def test_damaged_files_are_refused_or_sound(self):
-        path, dice, refused = self.folder / "bad.fgr", random.Random(4), 0
+        path, generator, refused = self.folder / "bad.fgr", random.Random(4), 0
         frugrad.write_payload(path, self.frame, self.several)
         good = path.read_bytes()
         for bad in (b"", b"12345678", good[:100], good[:-1], good + b"\0", b"\xff" * 8 + good[8:],
@@ -118,8 +118,8 @@ class Files(unittest.TestCase):
                 frugrad.read_payload(path)
         for _ in range(300):
             bad = bytearray(good)
-            for _ in range(dice.choice([1, 2])):
-                bad[dice.randrange(8, 1400)] = dice.choice(b'"\\{}[],:0129 azU\xff\0')
+            for _ in range(generator.choice([1, 2])):
+                bad[generator.randrange(8, 1400)] = generator.choice(b'"\\{}[],:0129 azU\xff\0')
             path.write_bytes(bad)
             try:
                 frugrad.read_payload(path).decompress()

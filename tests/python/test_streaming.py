@@ -1,4 +1,4 @@
-"""frugrad.torch.StreamingOptimizer: gradients leave backward one by one, and the result is the library's own."""
+"""frugrad.torch.StreamingOptimizer: gradients are compressed in backward one by one, with the library's result."""
 
 import gc
 import hashlib
@@ -165,10 +165,10 @@ class Behaviour(unittest.TestCase):
             schedule.step()
         self.assertAlmostEqual(opt.param_groups[0]["lr"], 0.05 / 16)
         self.assertTrue(torch.equal(still[0], net.left.bias) and torch.equal(still[1], net.right.weight.detach()))
-        self.assertIsNotNone(net.left.weight.grad)  # nobody's: left as it is
+        self.assertIsNotNone(net.left.weight.grad)  # of no group: not changed
         self.assertNotEqual(before, net.first.weight.detach().norm().item())
 
-    def test_mistakes_are_told(self):
+    def test_mistakes_raise(self):
         net = Net()
         opt = StreamingOptimizer(net.named_parameters())
         loss_of(net, 0).backward()
@@ -190,7 +190,7 @@ class Behaviour(unittest.TestCase):
             table(torch.tensor([1])).sum().backward()
         del keep
 
-    def test_one_that_is_closed_or_gone_leaves_gradients_alone(self):
+    def test_a_closed_or_deleted_optimizer_does_not_take_gradients(self):
         for end in ("close", "gone"):
             net = Net()
             opt = StreamingOptimizer(net.parameters())
@@ -204,10 +204,10 @@ class Behaviour(unittest.TestCase):
 
     def test_short_weights(self):
         net = [Net().to(torch.bfloat16), Net().to(torch.bfloat16).float()]
-        with warnings.catch_warnings(record=True) as said:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             opts = [StreamingOptimizer(each.named_parameters(), lr=0.05) for each in net]
-        self.assertEqual(["rounded" in str(each.message) for each in said], [True])
+        self.assertEqual(["rounded" in str(each.message) for each in caught], [True])
         for p, q in zip(net[0].parameters(), net[1].parameters()):
             p.grad = torch.randn(p.shape).bfloat16()
             q.grad = p.grad.float()
@@ -233,7 +233,7 @@ class Behaviour(unittest.TestCase):
             self.assertEqual(bits(ours), bits(again), kind)
 
 
-def together(kinds):
+def train_together(kinds):
     """Processes begin with other weights; equal data first, then other data by other ways."""
     import torch.distributed as dist
     dist.init_process_group("gloo")
@@ -261,7 +261,7 @@ def together(kinds):
     return out
 
 
-def apart():
+def train_differently():
     """Processes that do not train the same."""
     import torch.distributed as dist
     dist.init_process_group("gloo")
@@ -275,7 +275,7 @@ def apart():
     return ""
 
 
-def added():
+def add_group():
     """Weights of a group that is added later differ at first."""
     import torch.distributed as dist
     dist.init_process_group("gloo")
@@ -291,7 +291,7 @@ def added():
 
 class Together(unittest.TestCase):
     def check(self, size, kinds):
-        every = support.values(support.torchrun(size, together, args=[kinds]))
+        every = support.values(support.torchrun(size, train_together, args=[kinds]))
         for kind, _ in KINDS[:kinds]:
             self.assertEqual(len({each[kind]["bits"] for each in every}), 1, kind)
             for each in every:
@@ -307,10 +307,10 @@ class Together(unittest.TestCase):
         self.check(3, 1)
 
     def test_a_group_that_is_added_later_is_the_same_on_all(self):
-        self.assertEqual(len(set(support.values(support.torchrun(2, added)))), 1)
+        self.assertEqual(len(set(support.values(support.torchrun(2, add_group)))), 1)
 
-    def test_processes_that_differ_all_say_so(self):
-        for text in support.values(support.torchrun(2, apart)):
+    def test_different_processes_all_raise(self):
+        for text in support.values(support.torchrun(2, train_differently)):
             self.assertIn("ranks differ in", text)
 
 

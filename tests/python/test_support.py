@@ -11,7 +11,7 @@ from pathlib import Path
 import support
 
 
-def say_rank(word):
+def print_rank(word):
     print("rank", os.environ["RANK"], word)
     return [int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])]
 
@@ -23,12 +23,12 @@ def one_fails_and_others_wait():
 
 
 class Groups(unittest.TestCase):
-    def test_values_and_words_come_back(self):
-        workers = support.torchrun(3, say_rank, args=["hello"])
+    def test_values_and_output_are_returned(self):
+        workers = support.torchrun(3, print_rank, args=["hello"])
         self.assertEqual(support.values(workers), [[0, 3], [1, 3], [2, 3]])
         self.assertIn("rank 2 hello", workers[2].output)
 
-    def test_nobody_waits_for_ever(self):
+    def test_no_process_waits_forever(self):
         start = time.monotonic()
         workers = support.torchrun(2, one_fails_and_others_wait, timeout=60, grace=0.5)
         self.assertLess(time.monotonic() - start, 30)

@@ -1,4 +1,4 @@
-"""frugrad.torch.train: small models learn, the summary is that of `frugrad train`, and wrong words are told."""
+"""frugrad.torch.train: small models learn, the summary is that of `frugrad train`, and wrong options are reported."""
 
 import contextlib
 import io
@@ -39,23 +39,23 @@ WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "good", "bad", "film", "a", "##s", 
 
 def write_data(folder: Path) -> None:
     """Images whose brightness is their label, a text of few words, and sentences that say what their label is."""
-    dice = torch.Generator().manual_seed(7)
+    generator = torch.Generator().manual_seed(7)
     for part in ("cifar10", "text", "SST-2"):
         (folder / part).mkdir()
     for name, count in (("data_batch_1.bin", 96), ("test_batch.bin", 32)):
-        labels = torch.randint(0, 10, (count, 1), generator=dice)
-        pixels = 25 * labels + torch.randint(0, 20, (count, 3072), generator=dice)
+        labels = torch.randint(0, 10, (count, 1), generator=generator)
+        pixels = 25 * labels + torch.randint(0, 20, (count, 3072), generator=generator)
         raw = torch.cat([labels, pixels], 1).to(torch.uint8).flatten().tolist()
         (folder / "cifar10" / name).write_bytes(bytes(raw))
     for name, count in (("train", 300), ("valid", 20), ("test", 20)):
-        chosen = torch.randint(0, 3, (count,), generator=dice).tolist()
+        chosen = torch.randint(0, 3, (count,), generator=generator).tolist()
         (folder / "text" / f"{name}.txt").write_text("".join(("the cat sat. ", "a dog ran. ", "so it was. ")[i]
                                                              for i in chosen))
-        tokens = torch.randint(0, 50, (400,), generator=dice).tolist()
+        tokens = torch.randint(0, 50, (400,), generator=generator).tolist()
         with lzma.open(folder / "text" / f"{name}.gpt2bpe.u16.xz", "wb") as file:
             file.write(b"".join(t.to_bytes(2, "little") for t in tokens))
     for name, count in (("train", 120), ("dev", 20), ("test_labeled", 20)):
-        labels = torch.randint(0, 2, (count,), generator=dice).tolist()
+        labels = torch.randint(0, 2, (count,), generator=generator).tolist()
         rows = [f"a {('bad', 'good')[label]} film{'s' * (i % 2)} .\t{label}" for i, label in enumerate(labels)]
         (folder / "SST-2" / f"{name}.tsv").write_text("\n".join(["sentence\tlabel", *rows]) + "\n")
     (folder / "vocab.txt").write_text("\n".join(WORDS) + "\n")
@@ -94,17 +94,17 @@ class Learning(Case):
     def test_losses_fall(self):
         begins = math.log(256)
         for method in "frugrad", "dense", "topk", "dgc --optimizer adam-merged", "demo":
-            said = self.text("--method", *method.split(), "--schedule", "linear,warmup=3")
-            self.assertLess(said["loss"], 0.75 * begins, method)
-            self.assertAlmostEqual(said["perplexity"], math.exp(said["loss"]), places=5)
-            self.assertEqual((said["split"], said["device"]), ("test", "cpu"))
-        said = self.images(steps=20)
-        self.assertLess(said["train_loss"], 0.9 * math.log(10))
-        said = self.run_main("--model", BERT, "--data", self.folder / "SST-2", "--tokens", self.folder / "vocab.txt",
+            result = self.text("--method", *method.split(), "--schedule", "linear,warmup=3")
+            self.assertLess(result["loss"], 0.75 * begins, method)
+            self.assertAlmostEqual(result["perplexity"], math.exp(result["loss"]), places=5)
+            self.assertEqual((result["split"], result["device"]), ("test", "cpu"))
+        result = self.images(steps=20)
+        self.assertLess(result["train_loss"], 0.9 * math.log(10))
+        result = self.run_main("--model", BERT, "--data", self.folder / "SST-2", "--tokens", self.folder / "vocab.txt",
                              "--steps", 40, "--batch", 8, "--workers", 2, "--rate", 5e-3)
-        self.assertEqual((said["accuracy"], said["answers"]), (1.0, 20))
-        said = self.run_main("--model", GPT2, "--data", self.folder / "text", "--steps", 3, "--batch", 2)
-        self.assertEqual(said["params"], 50257 * 32 + 16 * 32 + 12 * 32 * 32 + 13 * 32 + 2 * 32)
+        self.assertEqual((result["accuracy"], result["answers"]), (1.0, 20))
+        result = self.run_main("--model", GPT2, "--data", self.folder / "text", "--steps", 3, "--batch", 2)
+        self.assertEqual(result["params"], 50257 * 32 + 16 * 32 + 12 * 32 * 32 + 13 * 32 + 2 * 32)
 
     def test_frames_of_everything_are_dense(self):
         for model in self.images, self.text:
@@ -149,8 +149,8 @@ class Learning(Case):
         self.assertNotEqual(self.run_main(*base)["train_loss"], self.run_main(*base, "--no-augment")["train_loss"])
 
     def test_a_loss_that_is_no_number_ends_a_run(self):
-        said = self.text("--method", "dense", "--optimizer", "sgd", "--rate", "1e30", code=1)
-        self.assertIn("is not finite after step", said)
+        result = self.text("--method", "dense", "--optimizer", "sgd", "--rate", "1e30", code=1)
+        self.assertIn("is not finite after step", result)
 
 
 class Judging(Case):
@@ -159,8 +159,8 @@ class Judging(Case):
         shut.mkdir()
         (shut / "data_batch_1.bin").write_bytes((self.folder / "cifar10" / "data_batch_1.bin").read_bytes())
         (shut / "test_batch.bin").write_bytes(b"not to be read")
-        said = self.images("--hold-out", 16, "--eval-every", 2, data="shut", steps=4)
-        self.assertEqual((said["split"], said["answers"]), ("valid", 16))
+        result = self.images("--hold-out", 16, "--eval-every", 2, data="shut", steps=4)
+        self.assertEqual((result["split"], result["answers"]), ("valid", 16))
         self.assertIn("test_batch.bin", self.images(data="shut", steps=1, code=1))
         self.assertIn("not the test split", self.images("--hold-out", 16, "--judge", "test", data="shut", code=2))
         self.assertIn("cannot hold out", self.images("--hold-out", 96, data="shut", code=1))
@@ -168,34 +168,35 @@ class Judging(Case):
         was = test.read_bytes()
         test.write_bytes(b"")
         try:
-            said = self.text("--judge", "valid", steps=2)
+            result = self.text("--judge", "valid", steps=2)
             self.assertIn("test.txt", self.text(steps=1, code=1))
         finally:
             test.write_bytes(was)
         valid = len((self.folder / "text" / "valid.txt").read_bytes())
-        self.assertEqual((said["split"], said["answers"]), ("valid", valid - 1))  # every byte but the first
+        self.assertEqual((result["split"], result["answers"]), ("valid", valid - 1))  # every byte but the first
         held = self.text("--hold-out", 8, "--eval-batches", 1, "--workers", 2, "--batch", 2, steps=1)
         self.assertEqual((held["split"], held["answers"]), ("valid", 4 * 16))
         self.assertIn("no valid split", self.images("--judge", "valid", steps=1, code=1))
 
     def test_the_summary_and_the_metrics(self):
         log = self.folder / "log"
-        said = self.text("--metrics", log, "--metrics-layers", "--eval-every", 4, "--clip", 1, "--workers", 4, steps=10)
-        self.assertEqual([name for name in FIELDS if name not in said], [])
-        self.assertEqual(said["bytes_dense"], 10 * 2 * 3 * said["params"])  # 2 (P - 1) / P floats
-        self.assertEqual(said["bytes_sent"] % 30, 0)
-        self.assertEqual(said["config"], Config("frugrad-adam").text)
-        self.assertEqual(said["model_state_bytes"],
-                         said["weight_bytes"] + said["gradient_bytes"] + said["library_bytes"])
-        self.assertTrue(all(said["time_ms"][part] > 0 for part in ("forward", "backward", "compress", "decode")))
+        result = self.text("--metrics", log, "--metrics-layers", "--eval-every", 4, "--clip", 1, "--workers", 4,
+                           steps=10)
+        self.assertEqual([name for name in FIELDS if name not in result], [])
+        self.assertEqual(result["bytes_dense"], 10 * 2 * 3 * result["params"])  # 2 (P - 1) / P floats
+        self.assertEqual(result["bytes_sent"] % 30, 0)
+        self.assertEqual(result["config"], Config("frugrad-adam").text)
+        self.assertEqual(result["model_state_bytes"],
+                         result["weight_bytes"] + result["gradient_bytes"] + result["library_bytes"])
+        self.assertTrue(all(result["time_ms"][part] > 0 for part in ("forward", "backward", "compress", "decode")))
         lines = [json.loads(line) for line in log.read_text().splitlines()]
         steps = [line for line in lines if line["kind"] == "step"]
         self.assertEqual([line["step"] for line in steps], list(range(1, 11)))
-        self.assertEqual(steps[-1]["bytes_sent"], said["bytes_sent"])
+        self.assertEqual(steps[-1]["bytes_sent"], result["bytes_sent"])
         self.assertTrue(all(line["seconds"] > 0 for line in steps))
         kinds = [line["kind"] for line in lines if line["kind"] != "layers"]
         self.assertEqual(kinds, ["step"] * 4 + ["valid"] + ["step"] * 4 + ["valid"] + ["step"] * 2 + ["test"])
-        self.assertEqual(lines[-1]["perplexity"], said["perplexity"])
+        self.assertEqual(lines[-1]["perplexity"], result["perplexity"])
         layers = [line for line in lines if line["kind"] == "layers"]
         self.assertEqual((layers[0]["step"], layers[-1]["step"]), (1, 10))
         self.assertEqual(dict(zip(layers[0]["names"], layers[0]["density"]))["wte.weight"], 0.0625)
@@ -224,8 +225,8 @@ class Judging(Case):
             (["--tokens", "letters"], "letters"),
             (["--augment-not"], "--augment-not"),
         ):
-            said = self.text(*words, code=2)
-            self.assertTrue(said.startswith("frugrad: ") and pattern in said, said)
+            result = self.text(*words, code=2)
+            self.assertTrue(result.startswith("frugrad: ") and pattern in result, result)
         self.assertIn("required: --model", self.run_main("--data", ".", "--steps", 1, code=2))
         self.assertIn("no such directory", self.text("--data", self.folder / "nothing", code=1))
         self.assertIn("fewer than a step takes", self.text("--batch", "100000", code=1))
@@ -297,8 +298,8 @@ class Parts(unittest.TestCase):
             path = Path(folder, "vocab")
             path.write_text("\n".join(WORDS) + "\n")
             pieces = WordPiece(path)
-        said = [WORDS[i] for i in pieces.encode("A  Good\tfilms.bäd (x)")]
-        self.assertEqual(said, ["a", "good", "film", "##s", ".", "bad", "[UNK]", "[UNK]", "[UNK]"])
+        result = [WORDS[i] for i in pieces.encode("A  Good\tfilms.bäd (x)")]
+        self.assertEqual(result, ["a", "good", "film", "##s", ".", "bad", "[UNK]", "[UNK]", "[UNK]"])
 
     def test_pieces_of_words_are_bert_s(self):
         vocab, oracle = DATA / "tokenizers/bert_base_uncased_vocab.txt", DATA / "tokenizers/oracle"

@@ -1,4 +1,4 @@
-"""A rank that fails, or means to do something else, is an error on all ranks, and nobody waits for ever."""
+"""A rank that fails, or has other options, is an error on all ranks, and no rank waits forever."""
 
 import os
 import time
@@ -23,9 +23,9 @@ class _NoGradient:
 
 def one_fails(where):
     """Rank 1 fails in the second bucket of the third step, before or in the library. What does each rank raise, and can
-    they go on?"""
+    they continue?"""
     begin()
-    said = []
+    errors = []
     for config in CONFIGS:
         model = mlp()
         state = DDPState(model, config, start_iter=1)
@@ -42,22 +42,22 @@ def one_fails(where):
                 bucket.run, run = (lambda step, values, times: run(step, _NoGradient, times)), bucket.run
         try:
             train(ddp, range(2, 3))
-            said.append("nothing")
+            errors.append("nothing")
         except Exception as error:
-            said.append(str(error).split("\n")[0])
+            errors.append(str(error).split("\n")[0])
         dist.barrier()  # no message is left over
         try:
             train(wrap(model, state), range(3, 4))  # DDP itself needs a new wrapper after an error
-            said.append("nothing")
+            errors.append("nothing")
         except Exception as error:
-            said.append(str(error).split("\n")[0])
+            errors.append(str(error).split("\n")[0])
         state.load_state_dict(DDPState(model, config, start_iter=1).state_dict())
         train(wrap(model, state), range(3, 5))
-    return said
+    return errors
 
 
 def one_raises_in_forward():
-    """The usual accident: a rank dies between two steps. The others' backward must end with an error."""
+    """A rank exits between two steps. The others' backward must end with an error."""
     begin(seconds=5)
     model = mlp()
     ddp = wrap(model, DDPState(model, start_iter=1))
@@ -73,7 +73,7 @@ def one_raises_in_forward():
 
 
 def different(what):
-    """Ranks that do not agree on what to do."""
+    """Ranks with different options."""
     begin()
     model = mlp()
     state = DDPState(None if what == "model" and RANK else model,
@@ -92,24 +92,24 @@ def different(what):
 
 
 class Trouble(unittest.TestCase):
-    def test_a_rank_that_fails_tells_the_others(self):
+    def test_all_ranks_raise_the_error_of_one(self):
         for where, why in (("before", "no room on purpose"), ("inside", "no gradient")):
-            for rank, said in enumerate(support.values(support.torchrun(3, one_fails, args=[where]))):
-                self.assertEqual(len(said), 2 * len(CONFIGS))
-                for text in said:
+            for rank, errors in enumerate(support.values(support.torchrun(3, one_fails, args=[where]))):
+                self.assertEqual(len(errors), 2 * len(CONFIGS))
+                for text in errors:
                     self.assertIn(why, text)
                     self.assertEqual("rank 1 failed" in text, rank != 1)
 
-    def test_a_rank_that_dies_is_noticed(self):
+    def test_a_rank_that_exits_is_an_error_on_the_others(self):
         workers = support.torchrun(2, one_raises_in_forward, timeout=40)
         kind, seconds = workers[0].value
         self.assertNotEqual(kind, "nothing")
         self.assertLess(seconds, 15)
 
-    def test_ranks_that_differ_are_told(self):
+    def test_different_options_are_an_error(self):
         for what in ("config", "total_steps", "model", "names"):
-            for said in support.values(support.torchrun(2, different, args=[what])):
-                self.assertRegex(said, f"ranks differ in .*{what}")
+            for errors in support.values(support.torchrun(2, different, args=[what])):
+                self.assertRegex(errors, f"ranks differ in .*{what}")
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ static uint32_t pick(input *b, size_t below) {
     return byte % (uint32_t)below;
 }
 
-/** An option and values to choose from; the first stands for leaving it out. */
+/** An option and values to choose from; the first means that it is omitted. */
 typedef struct option {
     const char *name;
     const char *values[16];
@@ -70,7 +70,7 @@ static const option options[] = {
 
 enum { OPTION_FEEDBACK = 11, OPTION_BETA = 12, OPTION_CLIP = 14, OPTION_RESIDUAL = 15, OPTION_VALUE = 17 };
 
-/* What goes together only in some ways; these words come last and win. */
+/* Options that need each other; these come last and override others. */
 static const char *const methods[] = {
     "rule=topk",
     "segment=tensor",
@@ -235,7 +235,7 @@ static void get_tensor(const scene *s, size_t i, frug_tensor *t) {
         abort();
 }
 
-/* Returns whether all are of ordinary size, so that rounding can be foretold. */
+/* Returns whether all are of ordinary size, so that rounding errors are bounded. */
 static int fill(input *b, scene *s, float *grad) {
     int tame = 1;
     for (uint64_t i = 0; i < s->elements; i++)
@@ -286,7 +286,7 @@ static frug_compressor *make(const scene *s, uint32_t source) {
     return c;
 }
 
-/** A range in hand. */
+/** A range that is compressed. */
 typedef struct range {
     uint64_t begin, count;
     int tame;
@@ -347,7 +347,7 @@ static void check_frame(const scene *s, frug_compressor *c, uint64_t step, const
     check_plans(s, c, step, r, kept, units);
 }
 
-/* sent + left is what was left before, decayed, and the gradient. */
+/* sent + residual == decayed residual before + gradient. */
 static void check_conservation(const scene *s, frug_compressor *c, const range *r, const float *grad,
                                const float *before, const float *sent) {
     static const char *const exact[] = {"f32", "bf16", "f16", "int8", "int4"};
@@ -382,7 +382,7 @@ static void restore(const scene *s, frug_compressor *c, const range *r, size_t n
     OK(frug_decode_add(frug_compressor_decoder(c), (frug_range){r->begin, r->count}, frames, lens, n, 1.0f, sum));
 }
 
-/* A compressor made anew from what the other one saves. */
+/* A new compressor, restored from the state of another. */
 static frug_compressor *restart(const scene *s, frug_compressor *c, uint32_t source) {
     size_t size = frug_compressor_state_size(c), len = 0;
     unsigned char *state = malloc(size);
@@ -395,7 +395,7 @@ static frug_compressor *restart(const scene *s, frug_compressor *c, uint32_t sou
     return again;
 }
 
-/* One range of one step of both workers; `twin`, where not NULL, must do as the first one does. */
+/* One range of one step of both workers; `twin`, where not NULL, must give the same as the first one. */
 static void take_range(const scene *s, frug_compressor *const c[2], frug_compressor *twin, uint64_t step,
                        const range *r, float *const grad[2]) {
     static float before[2 * ELEMENTS], sent[2][2 * ELEMENTS], sum[2 * ELEMENTS];

@@ -40,7 +40,7 @@ static void set_up(void) {
     frug_config_destroy(config);
 }
 
-/* No target wants more than two numbers an element. */
+/* No target has more than two measurements per element. */
 static void feed_measured(frug_optimizer *o, const unsigned char *bytes, size_t len, float *weights) {
     static float measured[2 * N];
     for (uint64_t step = 3; len >= 4 && step < 6; step++) {
@@ -67,7 +67,7 @@ static void feed(frug_optimizer *o, const unsigned char *bytes, size_t len) {
     memset(weights, 0, sizeof weights);
 }
 
-/* What the public functions make of a text that was accepted. */
+/* Use a text that was accepted with the public functions. */
 static void try_states(frug_optimizer *o, const unsigned char *bytes, size_t len) {
     frug_optimizer *again = NULL;
     size_t want = frug_optimizer_state_size(o), written = 0;
@@ -76,7 +76,7 @@ static void try_states(frug_optimizer *o, const unsigned char *bytes, size_t len
     feed(o, bytes, len);
     unsigned char *state = malloc(want);
     if (!state || frug_optimizer_save(o, state, want, &written) != FRUG_OK ||
-        frug_optimizer_restore(again, state, want) != FRUG_OK) /* the text makes the same one */
+        frug_optimizer_restore(again, state, want) != FRUG_OK) /* the text describes the same optimizer */
         abort();
     for (size_t i = HEADER; len && i < want; i++)
         state[i] = bytes[(i - HEADER) % len];

@@ -1,7 +1,7 @@
 /*
  * test_npy.c - the .npy reader and writer: files of NumPy are read correctly, all others are rejected.
  *
- * Inputs are copied into buffers of their exact size, so that a sanitizer sees any step beyond them.
+ * Inputs are copied into buffers of their exact size, so that a sanitizer detects every access outside.
  */
 #include "program/compress/npy.h"
 

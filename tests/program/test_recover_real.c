@@ -75,7 +75,7 @@ typedef struct problem {
     frugi_matrix *a;
     frugi_recover *recover[FRUGI_RECOVER_RESIDUAL + 1];
     uint32_t k;
-    float *p, *work; /* CHUNKS x k; twice what the matrix wants */
+    float *p, *work; /* CHUNKS x k; twice what the matrix needs */
     uint32_t index[ENTRIES], count[CHUNKS];
     float value[ENTRIES];
 } problem;

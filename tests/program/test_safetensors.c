@@ -1,7 +1,7 @@
 /*
  * test_safetensors.c - the safetensors reader and writer, and the payload files built on them.
  *
- * Inputs are copied into buffers of their exact size, so that a sanitizer sees any step beyond them.
+ * Inputs are copied into buffers of their exact size, so that a sanitizer detects every access outside.
  */
 #include "program/compress/payload.h"
 #include "program/model/tensor_roles.h"

@@ -162,7 +162,7 @@ class Judging(Case):
         result = self.images("--hold-out", 16, "--eval-every", 2, data="shut", steps=4)
         self.assertEqual((result["split"], result["answers"]), ("valid", 16))
         self.assertIn("test_batch.bin", self.images(data="shut", steps=1, code=1))
-        self.assertIn("not the test split", self.images("--hold-out", 16, "--judge", "test", data="shut", code=2))
+        self.assertIn("not on the test split", self.images("--hold-out", 16, "--judge", "test", data="shut", code=2))
         self.assertIn("cannot hold out", self.images("--hold-out", 96, data="shut", code=1))
         test = self.folder / "text" / "test.txt"
         was = test.read_bytes()
@@ -208,8 +208,8 @@ class Judging(Case):
 
     def test_wrong_words(self):
         for words, pattern in (
-            (["--method", "gsgd"], "reduce=gossip is no mean"),
-            (["--method", "frugrad,reduce=split,down=2"], "reduce=split is no mean"),
+            (["--method", "gsgd"], "reduce=gossip is not a mean"),
+            (["--method", "frugrad,reduce=split,down=2"], "reduce=split is not a mean"),
             (["--method", "frugrad,feedback=ef21"], "ef21"),
             (["--method", "frugrad,wrong=1"], "unknown option 'wrong'"),
             (["--optimizer", "microadam"], "microadam"),

@@ -1,5 +1,5 @@
-/* test_library_memory.c - what the library says it holds: it comes back to where it was when objects end, and a
- * residual counts in full. */
+/* test_library_memory.c - the memory that the library reports: it is the same as before after objects are destroyed,
+ * and a residual counts in full. */
 #include "frugrad/experimental.h"
 #include "support/thread_group.h"
 #include "support/test_layouts.h"

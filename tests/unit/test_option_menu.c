@@ -1,5 +1,5 @@
 /*
- * test_option_menu.c - that each method of the menu does what its name says, seen from outside: which entries leave,
+ * test_option_menu.c - that each method of the menu does what its name says, seen from outside: which entries are sent,
  * how many, and with what expectation.
  */
 #include "support/test_layouts.h"

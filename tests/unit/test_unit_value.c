@@ -1,4 +1,4 @@
-/* test_unit_value.c - value codes of sections by units: sizes, round trips, what is left over, chance. */
+/* test_unit_value.c - value codes of sections by units: sizes, round trips, residuals, random rounding. */
 #include "unit/value_samples.h"
 
 #include "base/cpu.h"
@@ -34,7 +34,7 @@ static void all_nine_codes_have_names(void **state) {
     assert_null(frugi_value_name(CODES));
 }
 
-/* Lengths written down anew: bits per value as the format states them, whole bytes per group. */
+/* Lengths computed independently: bits per value as the format states them, whole bytes per group. */
 static void check_size(frugi_section s, const float *unused) {
     static const uint32_t scale[] = {0, 0, 1, 2, 2, 2, 4, 4, 8}, bits[] = {32, 16, 16, 8, 4, 1, 2, 0, 1};
     uint32_t w = bits[s.value];
@@ -294,7 +294,7 @@ static void two_bit_has_a_smaller_error_than_sign(void **state) {
     test_free(v);
 }
 
-/* Each class keeps its mean, so what is left over sums to nothing: float rounding, 600 * 2^-24 * 4 at the most. */
+/* Each class keeps its mean, so the errors sum to zero up to float rounding, 600 * 2^-24 * 4 at the most. */
 static void onebit_errors_sum_to_zero(void **state) {
     (void)state;
     float *v = bell_array(3000, 11);
@@ -311,7 +311,7 @@ static void onebit_errors_sum_to_zero(void **state) {
 
 /*
  * qsgd over 20000 keys: every coordinate's mean is its value within 5 standard errors (one test in 1.7 million would
- * fail by chance; the keys are fixed, so it never changes its mind), and the mean square error keeps to the bound.
+ * fail by chance; the keys are fixed, so the result never changes), and the mean square error is below the bound.
  */
 static void check_unbiased(const float *v, uint32_t d, uint32_t levels, frugi_qnorm norm) {
     enum { KEYS = 20000 };
@@ -356,7 +356,7 @@ static void qsgd_is_unbiased_within_its_error_bound(void **state) {
     }
     float tiny[8];
     for (int i = 0; i < 8; i++)
-        tiny[i] = ldexpf(v[i], -110); /* where the inverse of the norm needs help */
+        tiny[i] = ldexpf(v[i], -110); /* where the inverse of the norm would overflow */
     check_unbiased(tiny, 8, 7, FRUGI_QNORM_L2);
     test_free(v);
 }
@@ -377,7 +377,7 @@ static void value_groups_of_qsgd_have_different_random_numbers(void **state) {
     free_sample(s);
 }
 
-/* Rotated numbers fill the unit interval evenly: 1000 chances of 0.3 come true 300 times, give or take 5. */
+/* Rotated numbers fill the unit interval evenly: of 1000 draws, 300 are below 0.3, give or take 5. */
 static void qsgd_random_numbers_are_spread_along_a_value_group(void **state) {
     (void)state;
     enum { N = 1001 };
@@ -398,7 +398,7 @@ static void qsgd_random_numbers_are_spread_along_a_value_group(void **state) {
     free_sample(s);
 }
 
-/* A value as large as the norm gets the last level, even with a draw that would lift it by a hair too much. */
+/* A value as large as the norm gets the last level, even if the random number would round it up beyond. */
 static void qsgd_never_exceeds_its_last_level(void **state) {
     (void)state;
     uint64_t key = 0, random = 18;

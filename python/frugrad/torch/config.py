@@ -1,4 +1,4 @@
-"""Config strings as the hook takes them: a feedback that goes with the optimizer, and what a hook cannot do."""
+"""Config strings of the hook: a feedback that fits the optimizer, and options that the hook does not support."""
 
 import warnings
 from typing import Optional
@@ -13,7 +13,7 @@ _OWN_MOMENTUM = ("merged", "dgc")
 
 
 def has_momentum(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether an optimizer smooths gradients itself: SGD and others by momentum, Adam and its kin by beta1."""
+    """Whether an optimizer smooths gradients itself: SGD and others by momentum, Adam and its variants by beta1."""
     return any(group.get("momentum", 0) or group.get("betas", (0,))[0] for group in optimizer.param_groups)
 
 
@@ -34,8 +34,8 @@ def hook_config(text: str, optimizer: Optional[torch.optim.Optimizer]) -> Config
     return Config(text, ("adam" if adam else "sgd") if bare else None)
 
 
-def unserved_option(config: Config) -> str:
-    """What a config asks for that neither hook nor trainer gives the library; empty: nothing."""
+def unsupported_option(config: Config) -> str:
+    """An option that neither hook nor trainer supports, and why; empty: none."""
     if config.option("layers") == "sensitivity":
         return "layers=sensitivity needs a weight for each tensor, and nothing here gives any; choose layers=even or role"
     if config.option("score") == "given":
@@ -49,7 +49,7 @@ def unserved_option(config: Config) -> str:
 
 
 def check(config: Config, optimizer: Optional[torch.optim.Optimizer]) -> None:
-    """Refuse what the hook does not do, and warn of what is easily got wrong."""
+    """Refuse options that the hook does not support, and warn of likely mistakes."""
     feedback = config.option("feedback")
     if config.option("reduce") not in _REDUCE:
         raise ValueError(f"reduce={config.option('reduce')} is not for the hook, which takes reduce="
@@ -57,8 +57,8 @@ def check(config: Config, optimizer: Optional[torch.optim.Optimizer]) -> None:
     if feedback == "ef21":
         raise ValueError("feedback=ef21 sends changes of the gradient, which only the library's optimizers add up; the"
                          " hook takes feedback=none, merged, plain, dgc")
-    if unserved_option(config):
-        raise ValueError(unserved_option(config))
+    if unsupported_option(config):
+        raise ValueError(unsupported_option(config))
     if feedback in _OWN_MOMENTUM and (optimizer is None or has_momentum(optimizer)):
         warnings.warn(f"feedback={feedback} holds the momentum itself: give the optimizer none (SGD: momentum=0, and"
                       " ten times the learning rate where it was 0.9; Adam: betas=(0, ...)), and name it to DDPState as"

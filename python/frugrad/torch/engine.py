@@ -156,7 +156,7 @@ class ReducerBucket:
 
 
 def _add(compressor: Compressor, begin: int, values: torch.Tensor) -> None:
-    held = torch.zeros_like(values)
-    compressor.get_residual(begin, values.numel(), held.data_ptr())
-    held += values
-    compressor.set_residual(begin, values.numel(), held.data_ptr())
+    residual = torch.zeros_like(values)
+    compressor.get_residual(begin, values.numel(), residual.data_ptr())
+    residual += values
+    compressor.set_residual(begin, values.numel(), residual.data_ptr())

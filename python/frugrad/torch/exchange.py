@@ -1,7 +1,7 @@
 """Collectives over c10d for the hook on a GPU, for agreement between ranks, and for the optimizers.
 
 Frames are bytes in host memory, or with NCCL on the GPU. A group of gloo sends from the host; one of NCCL can send
-from the GPU only, so what lies on the host takes the way over a buffer there. Payload buffers are the caller's and live
+from the GPU only, so host memory is copied to a buffer there. Payload buffers are the caller's and live
 until the handle has been waited for.
 """
 
@@ -17,7 +17,7 @@ _EXIT_DELAY = 0.1  # seconds
 
 
 class Handle:
-    """A collective under way. ``wait()`` returns when its result is in the caller's memory, and raises if it failed."""
+    """A collective in progress. ``wait()`` returns when its result is in the caller's memory, or raises."""
 
     def __init__(self, work=None, source: Optional[torch.Tensor] = None, target: Optional[torch.Tensor] = None):
         self._work, self._source, self._target = work, source, target
@@ -56,7 +56,7 @@ class Exchange:
         return self._handle(self._gather(sent, got), got, out)
 
     def scatter(self, mine: torch.Tensor, sizes: Sequence[int], out: torch.Tensor, out_sizes: Sequence[int]) -> Handle:
-        """All to all: piece r of ``mine``, sizes[r] bytes, goes to rank r; piece r of ``out`` comes from there."""
+        """All-to-all: part r of ``mine``, sizes[r] bytes, is sent to rank r; part r of ``out`` is received from it."""
         if self._alone:
             out.copy_(mine)
             return Handle()
@@ -81,11 +81,11 @@ class Exchange:
         return [row[:n].clone() for row, n in zip(out.view(self.size, -1), lengths)]
 
     def sum(self, tensor: torch.Tensor):
-        """All-reduce in place; the tensor is where the group wants it. Returns c10d's Work."""
+        """All-reduce in place; the tensor is on the group's device. Returns c10d's Work."""
         return dist.all_reduce(tensor, group=self.group, async_op=True)
 
     def agree(self, numbers: Sequence[int], what: str) -> None:
-        """Raise on all ranks alike where they do not have the same numbers."""
+        """Raise on all ranks if they do not have the same numbers."""
         rows = self.gather_numbers(numbers)
         others = [rank for rank, row in enumerate(rows) if row != rows[0]]
         if others:
@@ -119,7 +119,7 @@ class Exchange:
 
 
 def _device(group) -> torch.device:
-    """Where a group wants its tensors: the host if it can, else this process's GPU."""
+    """The device of a group's tensors: the host if it supports that, else this process's GPU."""
     kinds = getattr(group, "_device_types", None)
     if kinds is None:
         kinds = [torch.device("cuda" if dist.get_backend(group) == "nccl" else "cpu")]

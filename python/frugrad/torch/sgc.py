@@ -1,7 +1,7 @@
 """Optimizers with few states for fine-tuning, as a torch.optim.Optimizer: the SGC family of docs/sgc.md.
 
-A param group is at most two optimizers of the library, so that what one needs to work in is there once: one that moves
-matrices as a whole, and AdamW for the rest. Parameters are ranges of theirs.
+A param group is at most two optimizers of the library, so that workspaces exist once: one that updates matrices as
+a whole, and AdamW for the others. Parameters are ranges of their layouts.
 """
 
 import time
@@ -37,7 +37,7 @@ class _Part:
         self.spec: tuple = ()
         self.optimizer: Optional[_core.Optimizer] = None
 
-    def adopt(self, group: Dict[str, Any], threads: int) -> None:
+    def apply_options(self, group: Dict[str, Any], threads: int) -> None:
         """Apply the group's options as they are now; states are kept."""
         names = (*_NAMES, "betas", "eps", "weight_decay", "options")
         spec = tuple(group[name] for name in names)
@@ -61,7 +61,7 @@ class _Part:
 
 
 class _Due(NamedTuple):
-    """A parameter that moves in this step."""
+    """A parameter that is updated in this step."""
 
     part: _Part
     i: int
@@ -72,32 +72,32 @@ class _Due(NamedTuple):
 class SGC(torch.optim.Optimizer):
     """Fine-tune with an optimizer whose states do not grow with the model.
 
-    Matrices (two dimensions or more, at least ``min_size`` entries) are moved by ``variant``; everything else in the
-    same group gets AdamW with the same betas, eps, rate and decay. ``variant="adamw"`` gives a whole group to AdamW.
-    Freeze what is not to move with ``requires_grad_(False)``, or leave it out of the groups.
+    Matrices (two dimensions or more, at least ``min_size`` entries) are updated by ``variant``; everything else in the
+    same group by AdamW with the same betas, eps, rate and decay. ``variant="adamw"`` gives a whole group to AdamW.
+    Freeze parameters with ``requires_grad_(False)``, or leave it out of the groups.
 
-    variant       "table", "mesgc", "cesgc", "sgc", "lora", "galore", "apollo" or "adamw"; docs/sgc.md has which to take
-    s, kappa      entries taken of a matrix at a step, and what is kept for each: 2 kappa s numbers a matrix
-    chunks        pieces of a matrix that are handled apart ("table", "mesgc", "cesgc")
-    rank, refresh of the projection, and steps after which it is renewed ("cesgc", "galore", "apollo"; rank: "lora")
+    variant       "table", "mesgc", "cesgc", "sgc", "lora", "galore", "apollo" or "adamw"; docs/sgc.md compares them
+    s, kappa      entries of a matrix recovered at a step, and the size of its state: 2 kappa s numbers
+    chunks        parts of a matrix that are recovered separately ("table", "mesgc", "cesgc")
+    rank, refresh of the projection, and steps after which it is refreshed ("cesgc", "galore", "apollo"; rank: "lora")
     scale         what steps are multiplied by
     options       more of the library's options for the variant, e.g. "adaptive=1" or "method=batch"
     weight_decay  decoupled, of every parameter in the group, as torch.optim.AdamW has it
     threads       of recovery and products; None: as many as torch uses. Bits do not depend on it
 
-    None leaves the library's choice. All but min_size, threads and data_parallel may differ from group to group;
+    None: the default of the library. All but min_size, threads and data_parallel may differ from group to group;
     options that a group inherits and its variant does not have are ignored there, those it was given are refused.
 
     A matrix whose gradient has a NaN or an infinity is skipped, so GradScaler may skip steps or not. Weights that
     are not float32, contiguous and on the host are copied there and back; those in float16 and bfloat16 are rounded
-    after each step, and no longer copy of them is kept.
+    after each step, and no float32 copy of them is stored.
 
     data_parallel=True averages over ``process_group`` (None: the default one) inside step(): do not wrap the model in
     DistributedDataParallel as well, and do not clip, because gradients stay local. What is sent is 2 kappa s
-    measurements a matrix for "sgc", "mesgc" and "cesgc" (but at the steps that renew the basis) and the gradient for
-    everything else, "table" included: with "table" rather take DistributedDataParallel and frugrad.torch.hook. The
+    measurements a matrix for "sgc", "mesgc" and "cesgc" (except at steps that refresh the basis) and the gradient for
+    everything else, "table" included: for "table" use DistributedDataParallel and frugrad.torch.hook instead. The
     first process's weights are broadcast when a group is added. Every process calls step() equally often; a
-    parameter moves if any of them has a gradient for it.
+    parameter is updated if any of them has a gradient for it.
     """
 
     def __init__(self, params: Iterable, lr: float = 1e-3, variant: str = "table", s: Optional[int] = None,
@@ -144,7 +144,7 @@ class SGC(torch.optim.Optimizer):
         parts = [_Part(kind, params) for kind, params in ways.items()]
         for part in parts:
             try:
-                part.adopt(group, self._threads)
+                part.apply_options(group, self._threads)
             except FrugradError as error:
                 shapes = ", ".join(sorted({"x".join(map(str, p.shape)) for p in part.params}))
                 raise type(error)(f"group {number}: {error} (parameters of {shapes})") from None
@@ -153,7 +153,7 @@ class SGC(torch.optim.Optimizer):
     # ---- a step
 
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
-        """Move the weights. With data_parallel all processes of the group call it."""
+        """Update the weights. With data_parallel all processes of the group call it."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -169,7 +169,7 @@ class SGC(torch.optim.Optimizer):
         for group, parts in zip(self.param_groups, self._parts):
             rate = float(group["lr"])
             for part in parts:
-                part.adopt(group, self._threads)
+                part.apply_options(group, self._threads)
                 move = part.optimizer.step
                 for i, p in enumerate(part.params):
                     if p.grad is None:
@@ -184,7 +184,7 @@ class SGC(torch.optim.Optimizer):
         due = []
         for group, parts in zip(self.param_groups, self._parts):
             for part in parts:
-                part.adopt(group, self._threads)
+                part.apply_options(group, self._threads)
                 for i in range(len(part.params)):
                     measured = part.optimizer.measure_count(part.steps[i], part.begins[i], part.counts[i])
                     due.append(_Due(part, i, float(group["lr"]), measured))
@@ -227,19 +227,19 @@ class SGC(torch.optim.Optimizer):
                 put_back(p, weights)
             at += d.measured
 
-    # ---- what it holds
+    # ---- state
 
     def _all(self) -> Iterable[_Part]:
         return (part for parts in self._parts for part in parts)
 
     @property
     def states(self) -> int:
-        """How many numbers are kept about gradients; AdamW would keep two a parameter."""
+        """The number of state values; AdamW has two per parameter."""
         return sum(part.optimizer.states for part in self._all())
 
     @property
     def state_bytes(self) -> int:
-        """Bytes of all that is kept from step to step, indices and bases included."""
+        """Bytes of the state, with indices and bases."""
         return sum(lib.frug_optimizer_state_size(part.optimizer.handle) for part in self._all())
 
     def times(self) -> Dict[str, float]:

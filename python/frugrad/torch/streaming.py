@@ -34,10 +34,10 @@ class _Part:
         self.optimizer: Optional[_core.Optimizer] = None
         self.kind = own.optimizer
         self.params = [_Streamed(p, self, i) for i, p in enumerate(params)]
-        self.adopt(group)
+        self.apply_options(group)
 
-    def adopt(self, group: Dict[str, Any]) -> None:
-        """Take the group's decay as it is now; states stay."""
+    def apply_options(self, group: Dict[str, Any]) -> None:
+        """Apply the group's decay as it is now; states are kept."""
         decay = float(group["weight_decay"])
         if self.spec == (decay,):
             return
@@ -57,10 +57,10 @@ class _Streamed:
         self.tiles = [(begin + at, min(_TILE, count - at)) for at in range(0, count, _TILE)]
         try:
             part.compressor.bound(*self.tiles[0])
-        except FrugradError:  # methods that look at whole tensors
+        except FrugradError:  # methods that compare whole tensors
             self.tiles = [(begin, count)]
         self.bound = max(part.compressor.bound(*tile) for tile in self.tiles)
-        self.frames: Optional[List[torch.Tensor]] = None  # one a tile, once the gradient has been seen
+        self.frames: Optional[List[torch.Tensor]] = None  # one per tile, once the gradient is compressed
 
     def compress(self, grad: Optional[torch.Tensor], scratch: torch.Tensor) -> None:
         """Turn a gradient, None for zeros, into frames."""
@@ -73,8 +73,8 @@ class _Streamed:
             frames.append(scratch[:n].clone())
         self.frames = frames
 
-    def move(self, frames: List[List[torch.Tensor]], rate: float, mean: torch.Tensor) -> None:
-        """Change the weights by the mean of all processes' frames: for each tile, a frame of each."""
+    def update(self, frames: List[List[torch.Tensor]], rate: float, mean: torch.Tensor) -> None:
+        """Update the weights by the mean of all processes' frames: for each tile, a frame of each."""
         weights = as_floats(self.p)
         first, part = self.tiles[0][0], self.part
         for (begin, count), own in zip(self.tiles, frames):
@@ -87,7 +87,7 @@ class _Streamed:
 
 
 class StreamingOptimizer(torch.optim.Optimizer):
-    """An optimizer that takes gradients out of backward one by one, so that they never exist all at once::
+    """An optimizer that compresses and frees each gradient during backward, so that they never exist all at once::
 
         opt = frugrad.torch.StreamingOptimizer(model.named_parameters(), lr=0.1)
         for x, y in data:
@@ -95,9 +95,9 @@ class StreamingOptimizer(torch.optim.Optimizer):
             opt.step()                       # weights change here
 
     params        parameters, named parameters, or param groups of either with their own lr and weight_decay. Those with
-                  requires_grad=False when the optimizer is made are left alone
-    config        how to compress, as for the hook; feedback=merged (the default) goes with "merged" and "adam-merged"
-    optimizer     "merged": SGD with momentum 0.9, which lives in the residual; rates are those of torch.optim.SGD.
+                  requires_grad=False when the optimizer is made are not changed
+    config        how to compress, as for the hook; feedback=merged (the default) fits "merged" and "adam-merged"
+    optimizer     "merged": SGD with momentum 0.9, which is in the residual; rates are those of torch.optim.SGD.
                   "adam-merged": Adam with one byte more a parameter; or any of docs/optimizers.md, with options
     weight_decay  decoupled, of every parameter in the group
     total_steps   length of training, for configs with a schedule
@@ -228,12 +228,12 @@ class StreamingOptimizer(torch.optim.Optimizer):
     def _move_all(self) -> None:
         rates = {}
         for group, part in zip(self.param_groups, self._parts):
-            part.adopt(group)
+            part.apply_options(group)
             rates[part] = float(group["lr"])
         mean = torch.empty(max((tile[1] for s in self._streamed for tile in s.tiles), default=0))
         if self.group.size == 1:
             for s in self._arrived:
-                s.move([[frame] for frame in s.frames], rates[s.part], mean)
+                s.update([[frame] for frame in s.frames], rates[s.part], mean)
                 s.frames = None
             return
         if not self._buckets:
@@ -245,7 +245,7 @@ class StreamingOptimizer(torch.optim.Optimizer):
             packed = [_unpacked(each, sum(len(s.tiles) for s in bucket)) for each in self._sent.pop(0).wait()]
             tiles = iter(zip(*packed))
             for s in bucket:
-                s.move([list(next(tiles)) for _ in s.tiles], rates[s.part], mean)
+                s.update([list(next(tiles)) for _ in s.tiles], rates[s.part], mean)
                 s.frames = None
 
     def _plan(self) -> None:
@@ -264,7 +264,7 @@ class StreamingOptimizer(torch.optim.Optimizer):
             self._buckets[-1].append(s)
             taken += s.p.numel()
 
-    # ---- what it holds
+    # ---- state
 
     def stats(self) -> Dict[str, float]:
         """Totals of this process since it began: what was sent, and what whole gradients would have been."""
@@ -275,7 +275,7 @@ class StreamingOptimizer(torch.optim.Optimizer):
 
     @property
     def state_bytes(self) -> int:
-        """Bytes of all that is kept from step to step."""
+        """Bytes of the state."""
         return sum(lib.frug_compressor_state_size(part.compressor.handle)
                    + lib.frug_optimizer_state_size(part.optimizer.handle) for part in self._parts)
 
@@ -300,7 +300,7 @@ class StreamingOptimizer(torch.optim.Optimizer):
         super().load_state_dict(state_dict)
         for group, part in zip(self.param_groups, self._parts):
             saved = group.pop(_STATE)
-            part.adopt(group)
+            part.apply_options(group)
             part.compressor.restore(tensor_bytes(saved["residual"]))
             part.optimizer.restore(tensor_bytes(saved["optimizer"]))
             part.step = int(saved["step"])

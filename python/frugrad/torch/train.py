@@ -4,9 +4,9 @@
     python3 -m frugrad.torch.train --model gpt2-small:length=512,dropout=0 --data data/wikitext-2 --steps 600
     python3 -m frugrad.torch.train --model bert-small:length=64 --data data/glue/SST-2 --tokens vocab.txt --steps 1000
 
-Options, the summary and the metrics are those of `frugrad train`, as far as they are here. One process plays all
-workers: their batches go through the model one after the other, each has a compressor of its own, and the mean of their
-frames moves the weights. Frames are made and added up on the GPU where its kernels take the method, and on the host
+Options, the summary and the metrics are those of `frugrad train`, as far as they are here. One process simulates
+all workers: their batches go through the model one after the other, each has its own compressor, and the mean of their
+frames updates the weights. Frames are encoded and decoded on the GPU if its kernels support the method, and on the host
 otherwise, with a note. Without a GPU everything runs on the host, in float32. `frugrad compare --size full` starts
 this.
 """
@@ -21,11 +21,11 @@ from typing import List, Optional
 import torch
 
 from .._lib import FrugradError, lib
-from .trainer import Failed, Refused
+from .trainer import RunError, UsageError
 from .trainer.flat import Flat
-from .trainer.loop import Course, Plan, Run
+from .trainer.loop import Plan, Result, Run
 from .trainer.models import parse_model
-from .trainer.optimizers import FlatOptimizer, merged_optimizer, usual_optimizer
+from .trainer.optimizers import FlatOptimizer, merged_optimizer, default_optimizer
 from .trainer.learning_rate import parse_schedule
 from .trainer.tasks import Task, open_task
 from .trainer.progress import Log, perplexity_of
@@ -34,7 +34,7 @@ from .trainer.workers import Exchange, make_exchange, make_planner, read_config
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str):
-        raise Refused(message)
+        raise UsageError(message)
 
 
 def _count(least: int, most: int):
@@ -81,7 +81,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--seed", type=_count(0, 2**31 - 1), default=1)
     add("--eval-every", type=_count(1, 10**9), default=0, help="steps between evaluations [an epoch]")
     add("--eval-batches", type=_count(1, 10**9), default=0, help="of each worker, in an evaluation [all]")
-    add("--hold-out", type=_count(1, 10**9), default=0, help="so many training samples stand in for the test split")
+    add("--hold-out", type=_count(1, 10**9), default=0,
+        help="evaluate on this many training samples, which are not trained on, instead of the test split")
     add("--judge", choices=("valid", "test"), default="", help="which split judges the run at its end")
     add("--no-augment", action="store_true", help="images as they are")
     add("--json", action="store_true", help="print the summary as one JSON object")
@@ -93,9 +94,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _check(args, task: Task) -> None:
     if args.hold_out and args.judge == "test":
-        raise Refused("--judge: with --hold-out the held-out samples judge the run, not the test split")
+        raise UsageError("--judge: with --hold-out the run is evaluated on the held-out samples, not on the test split")
     if args.judge and not task.has(args.judge):
-        raise Failed(f"{args.data}: has no {args.judge} split to be judged by")
+        raise RunError(f"{args.data}: has no {args.judge} split to be judged by")
 
 
 def _driver() -> Optional[str]:
@@ -117,12 +118,12 @@ def _memory(model: torch.nn.Module, flat: Flat, exchange: Exchange, optimizer: F
             "gradient_bytes": 4 * flat.n, "library_bytes": library}
 
 
-def _summary(args, course: Course, run: Run, seconds: float, text: str) -> dict:
-    gpu, score, language = run.device.type == "cuda", course.score, run.language
+def _summary(args, result: Result, run: Run, seconds: float, text: str) -> dict:
+    gpu, score, language = run.device.type == "cuda", result.score, run.language
     return {
         "accuracy": score.accuracy, "perplexity": perplexity_of(score.loss) if language else None, "correlation": None,
-        "loss": score.loss, "split": course.split, "answers": score.asked, "train_loss": course.train_loss,
-        "bytes_sent": course.sent, "bytes_dense": course.dense, "density_mean": course.density,
+        "loss": score.loss, "split": result.split, "answers": score.asked, "train_loss": result.train_loss,
+        "bytes_sent": result.sent, "bytes_dense": result.dense, "density_mean": result.density,
         **_memory(run.model, run.flat, run.exchange, run.optimizer), "seconds": seconds, "step_ms": run.clock.median,
         "time_ms": run.clock.means(), "step": args.steps, "steps": args.steps,
         "version": lib.frug_version().decode(), "model": args.model, "data": args.data, "seed": args.seed,
@@ -168,7 +169,7 @@ def train(args) -> dict:
     model = named.build(task.vocab).to(device)
     flat = Flat(model, config, device)
     planner = make_planner(config, flat, args.steps)
-    text = args.optimizer or usual_optimizer(named.task, args.method, config)
+    text = args.optimizer or default_optimizer(named.task, args.method, config)
     optimizer = FlatOptimizer(text, flat, planner, args.steps)
     exchange = make_exchange(flat, planner, args.workers, args.steps, args.threads)
     log = Log(args.metrics, args.quiet)
@@ -179,10 +180,10 @@ def train(args) -> dict:
                 args.judge, args.metrics_layers and config.option("reduce") != "dense")
     run = Run(plan, model, task, flat, exchange, optimizer, args.clip, planner, log, named.task == "language")
     try:
-        course = run.go()
+        result = run.train()
     finally:
         log.close()
-    return _summary(args, course, run, sum(run.clock.steps) / 1e3, config.text)
+    return _summary(args, result, run, sum(run.clock.steps) / 1e3, config.text)
 
 
 def main(argv: Optional[List[str]] = None) -> int:
@@ -190,10 +191,10 @@ def main(argv: Optional[List[str]] = None) -> int:
     try:
         args = _parser().parse_args(argv)
         summary = train(args)
-    except Refused as error:
+    except UsageError as error:
         print(f"frugrad: {error}", file=sys.stderr)
         return 2
-    except (Failed, FrugradError) as error:
+    except (RunError, FrugradError) as error:
         print(f"frugrad: {error}", file=sys.stderr)
         return 1
     except torch.cuda.OutOfMemoryError if hasattr(torch.cuda, "OutOfMemoryError") else MemoryError as error:

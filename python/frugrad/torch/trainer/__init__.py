@@ -1,9 +1,9 @@
-"""What ``python3 -m frugrad.torch.train`` is made of: models, tasks, exchanges, optimizers and the loop."""
+"""The parts of ``python3 -m frugrad.torch.train``: models, tasks, exchanges, optimizers and the loop."""
 
 
-class Refused(Exception):
-    """What was asked for cannot be done: exit status 2."""
+class UsageError(Exception):
+    """A wrong or unsupported option: exit status 2."""
 
 
-class Failed(Exception):
-    """A run that went wrong: exit status 1."""
+class RunError(Exception):
+    """A run that failed: exit status 1."""

@@ -5,7 +5,7 @@ import lzma
 from pathlib import Path
 from typing import Callable, Optional, Tuple
 
-from . import Failed
+from . import RunError
 
 _PACKED: Tuple[Tuple[str, Callable], ...] = (("", open), (".xz", lzma.open), (".gz", gzip.open))
 
@@ -23,9 +23,9 @@ def read(folder: Path, name: str) -> bytearray:
     """The content of a file, unpacked."""
     found = find(folder, name)
     if found is None:
-        raise Failed(f"{folder / name}: not found, nor packed as .xz or .gz")
+        raise RunError(f"{folder / name}: not found, nor packed as .xz or .gz")
     try:
         with found[1](found[0], "rb") as file:
             return bytearray(file.read())
     except (OSError, EOFError, lzma.LZMAError) as error:
-        raise Failed(f"{found[0]}: cannot read: {error}") from None
+        raise RunError(f"{found[0]}: cannot read: {error}") from None

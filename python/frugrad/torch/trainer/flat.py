@@ -1,4 +1,4 @@
-"""Weights and gradients of a model as one buffer each, in an order in which tensors of a kind lie side by side."""
+"""Weights and gradients of a model as one buffer each, in an order in which tensors of one kind are consecutive."""
 
 from typing import List, NamedTuple
 
@@ -9,18 +9,18 @@ from ..roles import describe
 
 
 class Group(NamedTuple):
-    """A range of the buffers in which all tensors are treated alike."""
+    """A range of the buffers in which all tensors are treated the same."""
 
     begin: int
     end: int
-    compressed: bool  # otherwise its tensors are sent whole
+    compressed: bool  # else its tensors are sent dense
     decays: bool  # weight decay is for matrices
 
 
 class Flat:
     """``weights`` and ``grad`` of a model, whose parameters become views of them.
 
-    Compressed tensors come first, then those that are sent whole (small ones and, unless the config has vectors=sparse,
+    Compressed tensors come first, then those that are sent dense (small ones and, unless the config has vectors=sparse,
     those of one dimension), so optimizers need no masks and keep only what each kind needs.
     """
 

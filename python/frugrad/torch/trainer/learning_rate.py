@@ -4,7 +4,7 @@ import math
 import re
 from typing import NamedTuple
 
-from . import Refused
+from . import UsageError
 
 
 class Schedule(NamedTuple):
@@ -28,6 +28,6 @@ class Schedule(NamedTuple):
 def parse_schedule(text: str) -> Schedule:
     found = re.fullmatch(r"(constant|cosine|linear)(?:,warmup=(?:(\d{1,15})|(\d{1,3}(?:\.\d{1,9})?)%))?", text)
     if not found or float(found.group(3) or 0) > 100:
-        raise Refused(f"--schedule: '{text}' is not a schedule; there are constant, cosine and linear, with"
+        raise UsageError(f"--schedule: '{text}' is not a schedule; there are constant, cosine and linear, with"
                       " ,warmup=STEPS or ,warmup=PERCENT%")
     return Schedule(found.group(1), int(found.group(2) or 0), float(found.group(3) or 0) / 100)

@@ -1,4 +1,4 @@
-"""The loop: batches of all workers through the model one after the other, the mean of what they send, a step."""
+"""The training loop: forward and backward for each worker in turn, the mean of what they send, an optimizer step."""
 
 import contextlib
 import math
@@ -6,7 +6,7 @@ from typing import ContextManager, List, NamedTuple, Optional
 
 import torch
 
-from . import Failed
+from . import RunError
 from .flat import Flat
 from .optimizers import FlatOptimizer
 from .learning_rate import Schedule
@@ -14,9 +14,9 @@ from .tasks import Score, Task
 from .progress import Clock, Log
 from .workers import Exchange, shares
 
-_SMOOTH = 0.9  # of the norm that --clip goes by, as `frugrad train` has it
-_RATIO, _SLOW = 2.0, 0.98  # --clip auto: the limit over the running mean of norms, and how slowly that moves
-_LOOK = 25  # on a GPU the host looks at losses every so many steps
+_SMOOTH = 0.9  # decay of the running mean of norms for --clip, as in `frugrad train`
+_RATIO, _SLOW = 2.0, 0.98  # --clip auto: the limit relative to the running mean of norms, and the decay of that mean
+_CHECK_EVERY = 25  # on a GPU the host checks losses every this many steps
 
 
 def autocast(device: torch.device) -> ContextManager:
@@ -27,9 +27,9 @@ def autocast(device: torch.device) -> ContextManager:
 class Clip:
     """Limits the norm of gradients, on the device.
 
-    Of whole gradients it is the norm of the mean. What is compressed has to be scaled before, so there it goes by a
-    running mean of the workers' norms, and at the first step by each worker's own. Without a number the limit is
-    twice the running mean of norms after limiting; every worker's gradient is limited by it.
+    Dense gradients are limited by the norm of their mean. Compressed ones are scaled before they are compressed, by
+    the running mean of the workers' norms, at the first step by each worker's own. Without a number the limit is
+    twice the running mean of norms after limiting, for every worker's gradient.
     """
 
     def __init__(self, limit: Optional[float], flat: Flat, whole: bool):
@@ -41,34 +41,34 @@ class Clip:
     def _scale(self, norm: torch.Tensor) -> None:
         self.flat.grad.mul_((self.limit / norm.clamp(min=1e-30)).clamp(max=1.0))
 
-    def _follow(self) -> None:
+    def _limit_to_mean(self) -> None:
         """Limit the gradient to twice the running mean."""
         norm = self.flat.grad.norm()
         least = torch.minimum(norm, _RATIO * self.norm) if self.weight else norm
         self.flat.grad.mul_(torch.where(norm > least, least / norm.clamp(min=1e-30), torch.ones_like(norm)))
         self.limited += least
 
-    def _learn(self, workers: int) -> None:
+    def _update_mean(self, workers: int) -> None:
         self.weight = _SLOW * self.weight + (1 - _SLOW)
         now = self.limited / workers
         self.norm += torch.where(now.isfinite(), (now - self.norm) * ((1 - _SLOW) / self.weight), 0.0 * self.norm)
         self.limited.zero_()
 
     def before(self) -> None:
-        """A worker's gradient is about to be taken."""
+        """Before a worker's gradient is compressed."""
         if self.auto:
-            return None if self.whole else self._follow()
+            return None if self.whole else self._limit_to_mean()
         if self.limit > 0 and not self.whole:
             norm = self.flat.grad.norm()
             self.squares += norm * norm
             self._scale(self.norm if self.weight else norm)
 
     def after(self, workers: int) -> None:
-        """The mean is there."""
+        """After the mean has been computed."""
         if self.auto:
             if self.whole:
-                self._follow()
-            return self._learn(1 if self.whole else workers)
+                self._limit_to_mean()
+            return self._update_mean(1 if self.whole else workers)
         if self.limit <= 0:
             return
         if self.whole:
@@ -80,7 +80,7 @@ class Clip:
 
 
 class Plan(NamedTuple):
-    """How long and how a run goes."""
+    """The options of a run."""
 
     steps: int
     workers: int
@@ -93,8 +93,8 @@ class Plan(NamedTuple):
     layers: bool
 
 
-class Course(NamedTuple):
-    """What came out."""
+class Result(NamedTuple):
+    """The result of a run."""
 
     score: Score
     split: str
@@ -105,7 +105,7 @@ class Course(NamedTuple):
 
 
 class Run:
-    """One run. All but ``go`` is its inside."""
+    """One run: ``train()``."""
 
     def __init__(self, plan: Plan, model: torch.nn.Module, task: Task, flat: Flat, exchange: Exchange,
                  optimizer: FlatOptimizer,
@@ -116,7 +116,7 @@ class Run:
         self.clock = Clock(self.device.type == "cuda")
         self.clip = Clip(clip, flat, type(exchange) is Exchange)
         self.losses = torch.zeros(plan.steps, device=self.device)
-        self.logged, self.looked = 0, 0
+        self.logged, self.checked = 0, 0
         self.densities: List[float] = []
         self.sent: List[int] = []
 
@@ -127,21 +127,21 @@ class Run:
         order = ("test", "valid", "train") if end else ("valid", "test", "train")
         return next(name for name in order if self.task.has(name))
 
-    def go(self) -> Course:
+    def train(self) -> Result:
         plan, every = self.plan, self.plan.eval_every or self.task.per_epoch(self.plan.workers * self.plan.batch)
-        self.task.batch(0, 0, plan.workers, plan.batch)  # reads what there is to read
+        self.task.batch(0, 0, plan.workers, plan.batch)  # reads the data
         self.clock.begin()
         for step in range(plan.steps):
             self._step(step)
             done = step + 1
-            if self.device.type != "cuda" or done % _LOOK == 0:
-                self._look(done)
+            if self.device.type != "cuda" or done % _CHECK_EVERY == 0:
+                self._check_losses(done)
             if done % every == 0 and done < plan.steps:
-                self._judge(done)
-        self._look(plan.steps)
-        score = self._judge(plan.steps)
+                self._evaluate(done)
+        self._check_losses(plan.steps)
+        score = self._evaluate(plan.steps)
         tail = plan.steps - max(1, plan.steps // 10)
-        return Course(score, self.split(True), self.losses[tail:].mean().item(), sum(self.sent),
+        return Result(score, self.split(True), self.losses[tail:].mean().item(), sum(self.sent),
                       plan.steps * self.exchange.dense_bytes, sum(self.densities) / plan.steps)
 
     def _step(self, step: int) -> None:
@@ -157,7 +157,7 @@ class Run:
             self.losses[step].add_(loss.detach().float(), alpha=1 / plan.workers)
             with clock("compress"):
                 self.clip.before()
-                self.exchange.take(worker, step)
+                self.exchange.add_gradient(worker, step)
         with clock("decode"):
             self.exchange.mean(step)
             self.clip.after(plan.workers)
@@ -167,42 +167,43 @@ class Run:
         self.densities.append(self.exchange.density)
         self.sent.append(self.exchange.sent)
 
-    def _look(self, done: int) -> None:
-        """Stop where a loss is no number."""
-        bad = (~self.losses[self.looked:done].isfinite()).nonzero()
+    def _check_losses(self, done: int) -> None:
+        """Raise if a loss is not finite."""
+        bad = (~self.losses[self.checked:done].isfinite()).nonzero()
         if len(bad):
-            raise Failed(f"the loss is not finite after step {self.looked + int(bad[0]) + 1}; a lower --rate may help")
-        self.looked = done
-        self.clock.settle()
+            step = self.checked + int(bad[0]) + 1
+            raise RunError(f"the loss is not finite after step {step}; a lower --rate may help")
+        self.checked = done
+        self.clock.collect()
 
-    def _judge(self, done: int) -> Score:
-        """Write down the steps so far, and look how good the model is."""
+    def _evaluate(self, done: int) -> Score:
+        """Log the steps so far, and evaluate the model."""
         split = self.split(done == self.plan.steps)
-        self._look(done)
-        self._tell(done)
+        self._check_losses(done)
+        self._log_steps(done)
         self.exchange.check()
         with autocast(self.device):
-            score = self.task.judge(self.model, split, self.plan.eval_batches * self.plan.workers * self.plan.batch)
+            score = self.task.evaluate(self.model, split, self.plan.eval_batches * self.plan.workers * self.plan.batch)
         if not math.isfinite(score.loss):
-            raise Failed(f"the loss of the evaluation is not finite after step {done}; a lower --rate may help")
+            raise RunError(f"the loss of the evaluation is not finite after step {done}; a lower --rate may help")
         self.log.score(split, done, score, self.language)
         self.clock.begin()
         return score
 
-    def _tell(self, done: int) -> None:
+    def _log_steps(self, done: int) -> None:
         plan, losses = self.plan, self.losses[self.logged:done].tolist()
         samples, sent = plan.workers * plan.batch, sum(self.sent[:self.logged])
         per_epoch = self.task.per_epoch(samples)
         for step, loss in enumerate(losses, self.logged + 1):
             seconds = self.clock.steps[step - 1] / 1e3
             sent += self.sent[step - 1]
-            self.log.put("step", step, epoch=step / per_epoch, loss=loss,
+            self.log.write("step", step, epoch=step / per_epoch, loss=loss,
                          rate=plan.rate * plan.schedule.at(step - 1, plan.steps), gain=self.optimizer.gain,
                          density=self.densities[step - 1], bytes_sent=sent,
                          bytes_dense=step * self.exchange.dense_bytes, seconds=seconds,
                          samples_per_second=samples / seconds)
             if plan.layers and self._layers_due(step):
-                self.log.put("layers", step, names=self.flat.names,
+                self.log.write("layers", step, names=self.flat.names,
                              density=shares(self.planner, step - 1, len(self.flat.names)))
         if losses:
             self.log.print(f"step {done} of {plan.steps}  loss {losses[-1]:.4f}  {self.clock.median:.1f} ms a step")

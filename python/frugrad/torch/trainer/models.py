@@ -1,6 +1,6 @@
 """Models by name: residual networks for small images, GPT-2, and a BERT that classifies sentences.
 
-A name may have options behind a colon, as ``gpt2-small:layers=2,width=64``. Modules and attributes are called what
+A name may have options behind a colon, as ``gpt2-small:layers=2,width=64``. Modules and attributes have names that
 ``frugrad.torch.roles`` knows, so that attention heads are found.
 """
 
@@ -11,7 +11,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-from . import Refused
+from . import UsageError
 
 
 class Model(NamedTuple):
@@ -170,14 +170,14 @@ class Bert(nn.Module):
 
     def __init__(self, vocab: int, layers: int, width: int, heads: int, length: int, dropout: float):
         super().__init__()
-        self.words, self.places = _table(vocab, width), _table(length, width)
+        self.tokens, self.positions = _table(vocab, width), _table(length, width)
         self.ln, self.drop = nn.LayerNorm(width, eps=1e-12), nn.Dropout(dropout)
         self.layers = nn.ModuleList(BertLayer(width, heads, dropout) for _ in range(layers))
         self.pooler, self.classifier = _linear(width, width, 0.02), _linear(width, 2, 0.02)
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         seen = (ids != 0)[:, None, None, :]
-        x = self.drop(self.ln(self.words(ids) + self.places.weight[:ids.shape[1]]))
+        x = self.drop(self.ln(self.tokens(ids) + self.positions.weight[:ids.shape[1]]))
         for layer in self.layers:
             x = layer(x, seen)
         return self.classifier(self.drop(torch.tanh(self.pooler(x[:, 0]))))
@@ -195,22 +195,22 @@ _TABLE = {
 
 
 def parse_model(text: str) -> Model:
-    """A model by its name and options; Refused where there is no such thing."""
+    """A model by its name and options; UsageError if there is none."""
     name, _, rest = text.partition(":")
     if name not in _TABLE:
-        raise Refused(f"--model: there is no '{name}'; there are {', '.join(_TABLE)}")
+        raise UsageError(f"--model: there is no '{name}'; there are {', '.join(_TABLE)}")
     task, make, usual = _TABLE[name]
     options = dict(usual)
     for part in rest.split(",") if rest else ():
         key, _, value = part.partition("=")
         if key not in options:
-            raise Refused(f"--model: {name} has no option '{key}'; it has {', '.join(options)}")
+            raise UsageError(f"--model: {name} has no option '{key}'; it has {', '.join(options)}")
         try:
             options[key] = float(value) if key == "dropout" else int(value)
         except ValueError:
-            raise Refused(f"--model: {key}: '{value}' is not a number") from None
+            raise UsageError(f"--model: {key}: '{value}' is not a number") from None
         if not (0 <= options[key] < 1 if key == "dropout" else 1 <= options[key] <= 1 << 20):
-            raise Refused(f"--model: {key}={value} is out of range")
+            raise UsageError(f"--model: {key}={value} is out of range")
     if "heads" in options and options["width"] % options["heads"]:
-        raise Refused(f"--model: a width of {options['width']} is no whole number of {options['heads']} heads")
+        raise UsageError(f"--model: a width of {options['width']} is no whole number of {options['heads']} heads")
     return Model(name, task, options, make)

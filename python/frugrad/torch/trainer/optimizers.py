@@ -11,7 +11,7 @@ import torch
 
 from ..._core import Compressor, Config, Optimizer
 from ..._lib import ConfigError
-from . import Refused
+from . import UsageError
 from .flat import Flat, Group
 
 _USUAL = {  # dense, merged, sign: as `frugrad train` has them
@@ -20,16 +20,16 @@ _USUAL = {  # dense, merged, sign: as `frugrad train` has them
     "sentences": ("adamw:decay=0.01", "adam-merged:decay=0.01", "sign:decay=0.01"),
 }
 _KINDS = ("sgd", "adamw", "merged", "adam-merged", "sign")
-_LIMIT = 0.5  # inertia=auto: below, the velocity is not worth its memory
+_LIMIT = 0.5  # inertia=auto: no velocity below this value
 
 
 def merged_optimizer(task: str) -> str:
-    """What FruGrad goes with."""
+    """The optimizer for FruGrad."""
     return _USUAL[task][1]
 
 
-def usual_optimizer(task: str, method: str, config: Config) -> str:
-    """The optimizer a method was published with: where workers keep the momentum, the receiver must not."""
+def default_optimizer(task: str, method: str, config: Config) -> str:
+    """The optimizer a method was published with: where workers keep the momentum, the receiver must have none."""
     dense, merged, sign = _USUAL[task]
     if config.option("feedback") not in ("merged", "dgc") or config.option("reduce") == "dense":
         return dense
@@ -41,12 +41,12 @@ def _number(text: str) -> float:
 
 
 class _Part:
-    """A group's moments and how it moves."""
+    """The moments of a group, and its update."""
 
     def __init__(self, flat: Flat, group: Group, kind: str, options: Dict[str, str], velocity: bool):
         self.w, self.g = flat.weights[group.begin:group.end], flat.grad[group.begin:group.end]
         self.decay = _number(options["decay"]) if group.decays else 0.0
-        if not group.compressed:  # no residual holds its momentum
+        if not group.compressed:  # no residual has its momentum
             kind = {"merged": "sgd", "adam-merged": "adamw", "sign": "adamw"}.get(kind, kind)
         self.kind, self.inertial = kind, velocity and group.compressed
         self.mu, self.beta1 = float(options.get("momentum", 0.9)), float(options.get("beta1", 0.9))
@@ -87,21 +87,21 @@ class _Part:
 
 
 class FlatOptimizer:
-    """Moves a model's weights by the mean that lies in ``flat.grad``."""
+    """Updates the weights of a model by the mean in ``flat.grad``."""
 
     def __init__(self, text: str, flat: Flat, planner: Compressor, steps: int):
         kind = text.split(":")[0]
         if kind not in _KINDS:
-            raise Refused(f"--optimizer: '{kind}' is not for this trainer, which has {', '.join(_KINDS)}")
+            raise UsageError(f"--optimizer: '{kind}' is not supported by this trainer, which has {', '.join(_KINDS)}")
         try:
             asked = Optimizer(text, flat.layout, planner)
         except ConfigError as error:
-            raise Refused(f"--optimizer: {error}") from None
+            raise UsageError(f"--optimizer: {error}") from None
         self.text, self.gain = re.sub(r"state=\w+", "state=f32", asked.text), asked.gain
         options = dict(part.split("=", 1) for part in self.text.partition(":")[2].split(","))
         for name in ("nesterov", "coupled", "decay_all"):
             if _number(options.get(name, "0")):
-                raise Refused(f"--optimizer: {name}=1 is not for this trainer")
+                raise UsageError(f"--optimizer: {name}=1 is not supported by this trainer")
         self.inertia = _Inertia(kind, options, planner, flat, steps)
         self.parts = [_Part(flat, group, kind, options, self.inertia.used) for group in flat.groups]
         self.t = 0
@@ -114,7 +114,7 @@ class FlatOptimizer:
 
     @property
     def bytes(self) -> int:
-        """The most that it has held."""
+        """The largest size of its states."""
         return sum(part.most for part in self.parts)
 
 

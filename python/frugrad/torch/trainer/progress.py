@@ -10,14 +10,14 @@ from typing import Dict, Iterator, List, Optional, Tuple
 
 import torch
 
-from . import Failed
+from . import RunError
 from .tasks import Score
 
 PARTS = ("data", "forward", "backward", "blocked", "compress", "wait", "wire", "decode", "optimizer")
 
 
 class Clock:
-    """Milliseconds of steps and of their parts. On a GPU by events; only ``settle`` waits for them."""
+    """Milliseconds of steps and of their parts. On a GPU by events; only ``collect`` waits for them."""
 
     def __init__(self, gpu: bool):
         self.gpu = gpu
@@ -43,7 +43,7 @@ class Clock:
         self._marks.append((part, begun, self._now()))
 
     def begin(self) -> None:
-        """What was done since the last step, as an evaluation, belongs to none."""
+        """Do not count the time since the last step, such as that of an evaluation."""
         self._begun = self._now()
 
     def step(self) -> None:
@@ -51,8 +51,8 @@ class Clock:
         self._marks.append(("", self._begun, end))
         self._begun = end
 
-    def settle(self) -> None:
-        """Wait for the device and take the times of all that is over."""
+    def collect(self) -> None:
+        """Wait for the device and read the times of completed steps."""
         if self.gpu:
             torch.cuda.synchronize()
         for part, a, b in self._marks:
@@ -79,21 +79,21 @@ class Log:
             try:
                 self.file = open(path, "w", encoding="utf-8")
             except OSError as error:
-                raise Failed(f"{path}: cannot write: {error.strerror}") from None
+                raise RunError(f"{path}: cannot write: {error.strerror}") from None
 
-    def put(self, kind: str, step: int, **numbers: object) -> None:
-        """A line; numbers without a value are left out."""
+    def write(self, kind: str, step: int, **numbers: object) -> None:
+        """Write a line; numbers that are not finite are omitted."""
         if self.file is None:
             return
         kept = {name: x for name, x in numbers.items() if not isinstance(x, float) or math.isfinite(x)}
         try:
             self.file.write(json.dumps(dict(kind=kind, step=step, **kept)) + "\n")
         except OSError as error:
-            raise Failed(f"{self.path}: cannot write: {error.strerror}") from None
+            raise RunError(f"{self.path}: cannot write: {error.strerror}") from None
 
     def score(self, split: str, step: int, score: Score, language: bool) -> None:
         perplexity = perplexity_of(score.loss) if language else math.nan
-        self.put(split, step, loss=score.loss, accuracy=score.accuracy, perplexity=perplexity)
+        self.write(split, step, loss=score.loss, accuracy=score.accuracy, perplexity=perplexity)
         self.flush()
         what = f"perplexity {perplexity:.2f}" if language else f"accuracy {100 * score.accuracy:.2f} %"
         self.print(f"after step {step}: {what}, loss {score.loss:.4f} on the {split} split")
@@ -107,7 +107,7 @@ class Log:
             try:
                 self.file.flush()
             except OSError as error:
-                raise Failed(f"{self.path}: cannot write: {error.strerror}") from None
+                raise RunError(f"{self.path}: cannot write: {error.strerror}") from None
 
     def close(self) -> None:
         if self.file is not None:

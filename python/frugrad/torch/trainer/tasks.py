@@ -1,7 +1,7 @@
-"""Tasks: data on the device, the batch of a worker at a step, a loss, and how good a model is on a split.
+"""Tasks: data on the device, the batch of a worker at a step, a loss, and the evaluation of a model on a split.
 
-A split is read on first use, so a run that is judged by held-out samples or by the validation split has
-never opened the test files. The samples of a step are the same for any number of workers, which share them.
+A split is read on first use, so a run that is evaluated on held-out samples or on the validation split
+never opens the test files. The samples of a step are the same for any number of workers, which share them.
 """
 
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
 import torch
 import torch.nn.functional as F
 
-from . import Failed, Refused
+from . import RunError, UsageError
 from .data_files import find, read
 from .models import Model
 from .wordpiece import WordPiece
@@ -19,7 +19,7 @@ Batch = Tuple[torch.Tensor, torch.Tensor]
 
 
 class Score(NamedTuple):
-    """How good a model is on a split."""
+    """The quality of a model on a split."""
 
     loss: float
     accuracy: float
@@ -43,12 +43,12 @@ class Task:
             split in self.files and find(self.folder, self.files[split]) is not None)
 
     def split(self, name: str) -> Batch:
-        """Inputs and answers. With hold_out the last samples of training are the validation split."""
+        """Inputs and labels. With hold_out the last samples of training are the validation split."""
         if name not in self._splits:
             if self.hold_out and name != "test":
                 x, y = self._read("train")
                 if self.hold_out >= self._count((x, y)):
-                    raise Failed(f"{self.folder}: cannot hold out {self.hold_out} of {self._count((x, y))} training"
+                    raise RunError(f"{self.folder}: cannot hold out {self.hold_out} of {self._count((x, y))} training"
                                  " samples")
                 self._splits.update(zip(("train", "valid"), self._cut((x, y), self._count((x, y)) - self.hold_out)))
             else:
@@ -59,10 +59,10 @@ class Task:
         return self._count(self.split(name))
 
     def per_epoch(self, samples: int) -> int:
-        """Steps of an epoch; what does not make a whole step is left out, other samples each time."""
+        """Steps of an epoch; samples that do not fill a step are omitted, others in each epoch."""
         steps = self.count("train") // samples
         if steps == 0:
-            raise Failed(f"{self.folder}: {self.count('train')} training samples are fewer than a step takes"
+            raise RunError(f"{self.folder}: {self.count('train')} training samples are fewer than a step takes"
                          f" ({samples})")
         return steps
 
@@ -71,13 +71,13 @@ class Task:
         epoch, at = divmod(step, self.per_epoch(workers * size))
         if epoch != self._epoch:
             self._epoch = epoch
-            order = torch.randperm(self.count("train"), generator=self._dice(epoch))
+            order = torch.randperm(self.count("train"), generator=self._generator(epoch))
             self._order = order.to(self.device)
         begin = (at * workers + worker) * size
         return self._samples("train", self._order[begin:begin + size])
 
-    def _dice(self, epoch: int) -> torch.Generator:
-        """Of an epoch, on the host: the same on every device."""
+    def _generator(self, epoch: int) -> torch.Generator:
+        """Random numbers of an epoch, on the host: the same on every device."""
         return torch.Generator().manual_seed(1000003 * self.seed + epoch)
 
     def batches(self, split: str, most: int) -> Iterator[Batch]:
@@ -87,8 +87,8 @@ class Task:
             yield self._samples(split, torch.arange(at, min(at + self.at_once, count), device=self.device))
 
     @torch.no_grad()
-    def judge(self, model: torch.nn.Module, split: str, most: int) -> Score:
-        """On all samples of a split, or the first so many."""
+    def evaluate(self, model: torch.nn.Module, split: str, most: int) -> Score:
+        """On all samples of a split, or on the first ``most``."""
         sums = torch.zeros(3, dtype=torch.float64, device=self.device)
         model.eval()
         for x, y in self.batches(split, most):
@@ -137,7 +137,7 @@ class Images(Task):
         for name in names:
             raw = read(self.folder, name)
             if not raw or len(raw) % 3073 or max(raw[::3073]) > 9:
-                raise Failed(f"{self.folder / name}: no binary file of CIFAR-10: {len(raw)} bytes, or a label above 9")
+                raise RunError(f"{self.folder / name}: not a file of CIFAR-10: {len(raw)} bytes, or a label above 9")
             parts.append(torch.frombuffer(raw, dtype=torch.uint8).view(-1, 3073))
         rows = torch.cat(parts).to(self.device)
         mean, std = (torch.tensor(row, device=self.device).view(3, 1, 1)
@@ -165,7 +165,7 @@ class Images(Task):
 
 
 class Language(Task):
-    """A text in windows that do not overlap and, in training, begin at another place in each epoch.
+    """A text in windows that do not overlap and, in training, begin at another offset in each epoch.
 
     tokens None: GPT-2's, from files of 16-bit numbers; "bytes": the text itself.
     """
@@ -175,7 +175,7 @@ class Language(Task):
     def __init__(self, *arguments, tokens: Optional[str], length: int):
         super().__init__(*arguments)
         if tokens not in (None, "bytes"):
-            raise Refused(f"--tokens: '{tokens}' is not for texts here; bytes, or none for GPT-2's tokens as files")
+            raise UsageError(f"--tokens: '{tokens}' is not for texts here; bytes, or none for GPT-2's tokens as files")
         self.length, self.bytes = length, tokens == "bytes"
         self.vocab = 256 if self.bytes else 50257
         end = ".txt" if self.bytes else ".gpt2bpe.u16"
@@ -185,21 +185,21 @@ class Language(Task):
     def _read(self, split: str) -> Batch:
         raw = read(self.folder, self.files[split])
         if not self.bytes and len(raw) % 2:
-            raise Failed(f"{self.folder / self.files[split]}: {len(raw)} bytes are no 16-bit numbers")
+            raise RunError(f"{self.folder / self.files[split]}: {len(raw)} bytes are no 16-bit numbers")
         if len(raw) < (1 if self.bytes else 2) * (self.length + 1):
-            raise Failed(f"{self.folder / self.files[split]}: shorter than a window of {self.length} tokens")
+            raise RunError(f"{self.folder / self.files[split]}: shorter than a window of {self.length} tokens")
         ids = torch.frombuffer(raw, dtype=torch.uint8).to(self.device).int()
         if not self.bytes:
             ids = ids.view(-1, 2)[:, 0] + 256 * ids.view(-1, 2)[:, 1]
             if int(ids.max()) >= self.vocab:
-                raise Failed(f"{self.folder / self.files[split]}: token {int(ids.max())} is none of GPT-2's")
+                raise RunError(f"{self.folder / self.files[split]}: token {int(ids.max())} is none of GPT-2's")
         return ids, ids
 
     def _count(self, data: Batch) -> int:
         return (len(data[0]) - 1) // self.length
 
     def count(self, name: str) -> int:
-        """Of training one less, which leaves room to begin elsewhere; elsewhere also the last, shorter window."""
+        """In training one less, so that windows can be shifted; in other splits also the last, shorter window."""
         whole, rest = divmod(len(self.split(name)[0]) - 1, self.length)
         return max(1, whole - 1) if name == "train" else whole + (rest > 0)
 
@@ -210,7 +210,7 @@ class Language(Task):
     def batch(self, step: int, worker: int, workers: int, size: int) -> Batch:
         epoch, room = step // self.per_epoch(workers * size), self._count(self.split("train")) > 1
         if epoch != self._epoch:
-            self._shift = int(torch.randint(0, self.length, (1,), generator=self._dice(-1 - epoch))) if room else 0
+            self._shift = int(torch.randint(0, self.length, (1,), generator=self._generator(-1 - epoch))) if room else 0
         return super().batch(step, worker, workers, size)
 
     def _samples(self, split: str, chosen: torch.Tensor) -> Batch:
@@ -222,7 +222,7 @@ class Language(Task):
 
 
 class Sentences(Task):
-    """SST-2: sentences and whether they praise."""
+    """SST-2: sentences with a positive or negative sentiment."""
 
     rate, at_once = 0.06, 256  # of a width of 1
     files = {"train": "train.tsv", "valid": "dev.tsv", "test": "test_labeled.tsv"}
@@ -230,7 +230,7 @@ class Sentences(Task):
     def __init__(self, *arguments, tokens: Optional[str], length: int):
         super().__init__(*arguments)
         if tokens is None:
-            raise Refused("--tokens: sentences need the file of a WordPiece vocabulary")
+            raise UsageError("--tokens: sentences need the file of a WordPiece vocabulary")
         self.length, self.pieces = length, WordPiece(Path(tokens))
         self.vocab = self.pieces.size
 
@@ -239,7 +239,7 @@ class Sentences(Task):
         lines = read(self.folder, self.files[split]).decode(errors="replace").split("\n")
         head = lines[0].rstrip("\r").split("\t")
         if "sentence" not in head or "label" not in head:
-            raise Failed(f"{path}: row 1: expected columns named 'label', 'sentence'")
+            raise RunError(f"{path}: row 1: expected columns named 'label', 'sentence'")
         text, label = head.index("sentence"), head.index("label")
         rows: List[List[int]] = []
         labels: List[int] = []
@@ -248,26 +248,26 @@ class Sentences(Task):
                 continue
             fields = line.rstrip("\r").split("\t")
             if len(fields) <= max(text, label) or fields[label] not in ("0", "1"):
-                raise Failed(f"{path}: row {number}: expected a sentence and a label of 0 or 1")
+                raise RunError(f"{path}: row {number}: expected a sentence and a label of 0 or 1")
             ids = [self.pieces.first] + self.pieces.encode(fields[text])[:self.length - 2] + [self.pieces.last]
             rows.append(ids + [0] * (self.length - len(ids)))
             labels.append(int(fields[label]))
         if not rows:
-            raise Failed(f"{path}: no rows")
+            raise RunError(f"{path}: no rows")
         return torch.tensor(rows, device=self.device), torch.tensor(labels, device=self.device)
 
 
 def open_task(model: Model, args, device: torch.device) -> Task:
-    """The data that a model learns."""
+    """The task of a model, with its data."""
     if not Path(args.data).is_dir():
-        raise Failed(f"{args.data}: no such directory")
+        raise RunError(f"{args.data}: no such directory")
     common = Path(args.data), device, args.seed, args.hold_out
     if model.task == "images":
         if args.tokens is not None:
-            raise Refused("--tokens: images have none")
+            raise UsageError("--tokens: images have none")
         return Images(*common, augment=not args.no_augment)
     kind = Language if model.task == "language" else Sentences
     length = int(model.options["length"])
     if length < 4:
-        raise Refused("--model: length is 4 at least")
+        raise UsageError("--model: length is 4 at least")
     return kind(*common, tokens=args.tokens, length=length)

@@ -5,7 +5,7 @@ import unicodedata
 from pathlib import Path
 from typing import Dict, List
 
-from . import Failed
+from . import RunError
 
 
 @functools.lru_cache(maxsize=4096)
@@ -25,7 +25,7 @@ class WordPiece:
         try:
             lines = path.read_text(encoding="utf-8").split("\n")
         except (OSError, UnicodeDecodeError) as error:
-            raise Failed(f"{path}: cannot read: {error}") from None
+            raise RunError(f"{path}: cannot read: {error}") from None
         while lines and not lines[-1].strip():
             lines.pop()
         self.pieces = {line.rstrip("\r"): i for i, line in enumerate(lines)}
@@ -33,7 +33,7 @@ class WordPiece:
         self._known: Dict[str, List[int]] = {}
         missing = [name for name in ("[UNK]", "[CLS]", "[SEP]") if name not in self.pieces]
         if missing:
-            raise Failed(f"{path}: not a WordPiece vocabulary: it has no line '{missing[0]}'")
+            raise RunError(f"{path}: not a WordPiece vocabulary: it has no line '{missing[0]}'")
         self.unknown, self.first, self.last = (self.pieces[name] for name in ("[UNK]", "[CLS]", "[SEP]"))
 
     def encode(self, text: str) -> List[int]:

@@ -1,7 +1,7 @@
-"""The workers of a run, all played by one process: what each sends of its gradient, and the mean of it.
+"""The workers of a run, simulated by one process: what each sends of its gradient, and the mean.
 
-An exchange takes ``flat.grad`` of one worker after the other and leaves the mean there. Bytes are what one worker would
-put on the wire: a frame to each of the others, or its part of a ring.
+An exchange gets ``flat.grad`` of one worker after the other and writes the mean there. Bytes are those that one worker
+would send: a frame to each of the others, or its part of a ring.
 """
 
 import sys
@@ -12,31 +12,31 @@ import torch
 from ... import _cuda
 from ..._core import Compressor, Config
 from ..._lib import ConfigError, FrugradError, lib
-from ..config import unserved_option
-from . import Failed, Refused
+from ..config import unsupported_option
+from . import RunError, UsageError
 from .flat import Flat
 
 
 def read_config(text: str, optimizer: str) -> Config:
-    """A method, with an optimizer, that is a mean of frames; Refused where it is none."""
+    """The config of a method with an optimizer; UsageError if it is not a mean of frames."""
     try:
         config = Config(text, optimizer)
     except ConfigError as error:
-        raise Refused(f"--method: {error}") from None
+        raise UsageError(f"--method: {error}") from None
     reduce = config.option("reduce")
     if reduce not in ("gather", "dense"):
-        raise Refused(f"--method: reduce={reduce} is no mean of all workers' frames; this trainer plays the workers in"
-                      " one process and takes reduce=gather and dense. `frugrad train` has all of them")
+        raise UsageError(f"--method: reduce={reduce} is not a mean of all workers' frames; this trainer simulates"
+                         " workers in one process and supports reduce=gather and dense. `frugrad train` has all")
     if config.option("feedback") == "ef21" and reduce != "dense":
-        raise Refused("--method: feedback=ef21 is not for this trainer: its receivers remember what came before")
-    unserved = unserved_option(config)
-    if unserved:
-        raise Refused(f"--method: {unserved}")
+        raise UsageError("--method: feedback=ef21 is not supported by this trainer: its receivers have a state")
+    unsupported = unsupported_option(config)
+    if unsupported:
+        raise UsageError(f"--method: {unsupported}")
     return config
 
 
 class Exchange:
-    """Whole gradients, added up."""
+    """The sum of dense gradients."""
 
     name = "dense"
 
@@ -47,23 +47,23 @@ class Exchange:
         self.state_bytes = 0  # of one worker
         self.total = torch.zeros_like(flat.grad) if type(self) is Exchange and workers > 1 else None
 
-    def take(self, worker: int, step: int) -> None:
-        """The gradient of a worker is there."""
+    def add_gradient(self, worker: int, step: int) -> None:
+        """Add the gradient of a worker, in ``flat.grad``."""
         if self.total is not None:
             self.total.add_(self.flat.grad)
 
     def mean(self, step: int) -> None:
-        """Leave the mean in place of the last worker's gradient."""
+        """Write the mean to ``flat.grad``."""
         if self.total is not None:
             torch.mul(self.total, 1 / self.workers, out=self.flat.grad)
             self.total.zero_()
 
     def check(self) -> None:
-        """Raise where something went wrong on the device since the last time."""
+        """Raise if a frame since the last check was invalid."""
 
 
 class Frames(Exchange):
-    """What all exchanges of frames share: a compressor and a frame of each worker."""
+    """Base of exchanges of frames: a compressor and a frame of each worker."""
 
     def __init__(self, flat: Flat, workers: int, each: List, planner: Compressor, device: torch.device):
         super().__init__(flat, workers)
@@ -72,7 +72,7 @@ class Frames(Exchange):
         make = torch.empty if device.type == "cpu" else torch.zeros
         self.frames = [make(room, dtype=torch.uint8, device=device) for _ in each]
         self.lengths, self._densities = [0] * workers, {}
-        # What one worker keeps between steps, and everybody's frames, which it holds while it adds them up.
+        # The state of one worker, and the frames of all workers, which it has while it decodes them.
         self.state_bytes = lib.frug_compressor_state_size(planner.handle)
         self.most = 0
 
@@ -84,7 +84,7 @@ class Frames(Exchange):
 
 
 class DeviceFrames(Frames):
-    """Frames made and added up on the GPU, or by the emulator on the host."""
+    """Frames encoded and decoded on the GPU, or by the emulator on the host."""
 
     name = "gather, frames made on the GPU"
 
@@ -97,7 +97,7 @@ class DeviceFrames(Frames):
     def _stream(self) -> int:
         return torch.cuda.current_stream().cuda_stream if self.flat.grad.is_cuda else 0
 
-    def take(self, worker: int, step: int) -> None:
+    def add_gradient(self, worker: int, step: int) -> None:
         frame = self.frames[worker]
         self.lengths[worker] = self.each[worker].compress(step, 0, self.flat.n, self.flat.grad.data_ptr(),
                                                           frame.data_ptr(), frame.numel(), self._stream())
@@ -106,7 +106,7 @@ class DeviceFrames(Frames):
         self.flat.grad.zero_()
         self.each[0].decode_add(step, [f.data_ptr() for f in self.frames], 1 / self.workers, 0, self.flat.n,
                                     self.flat.grad.data_ptr(), self._stream())
-        if self.lengths[0] not in self._densities:  # lengths follow from densities here
+        if self.lengths[0] not in self._densities:  # here a length implies a density
             self._densities[self.lengths[0]] = sum(x * n for x, n in zip(shares(self.planner, step, len(
                 self.flat.sizes)), self.flat.sizes)) / self.flat.n
         self._count(self._densities[self.lengths[0]])
@@ -117,7 +117,7 @@ class DeviceFrames(Frames):
 
 
 class HostFrames(Frames):
-    """Frames made and added up on the host; gradients of a GPU are copied there and back."""
+    """Frames encoded and decoded on the host; gradients of a GPU are copied there and back."""
 
     name = "gather"
 
@@ -128,7 +128,7 @@ class HostFrames(Frames):
         self.values = torch.empty(flat.n, pin_memory=True) if gpu else flat.grad
         self.name = "gather, frames made on the host" if gpu else self.name
 
-    def take(self, worker: int, step: int) -> None:
+    def add_gradient(self, worker: int, step: int) -> None:
         if self.values is not self.flat.grad:
             self.values.copy_(self.flat.grad)
         frame = self.frames[worker]
@@ -145,22 +145,22 @@ class HostFrames(Frames):
 
 
 def shares(planner: Compressor, step: int, tensors: int) -> List[float]:
-    """What a step is to send of each tensor; where the data decides, the density that it aims at."""
+    """The density of each tensor at a step; where it depends on the data, the target."""
     plans = [planner.plan(step, i) for i in range(tensors)]
     return [1.0 if p["dense"] else p["selected"] / p["units"] if p["segments"] and p["selected"] else p["density"]
             for p in plans]
 
 
 def make_planner(config: Config, flat: Flat, steps: int) -> Compressor:
-    """A compressor on the host that is only asked about plans."""
+    """A compressor on the host, for plans only."""
     try:
         return Compressor(config, flat.layout, steps)
     except ConfigError as error:
-        raise Refused(f"--method: {error}") from None
+        raise UsageError(f"--method: {error}") from None
 
 
 def make_exchange(flat: Flat, planner: Compressor, workers: int, steps: int, threads: int) -> Exchange:
-    """Frames made on the GPU where there is one whose kernels take the config; on the host otherwise."""
+    """The exchange: with frames on the GPU if there is one with kernels for the config, else on the host."""
     if planner.config.option("reduce") == "dense":
         return Exchange(flat, workers)
     gpu = flat.grad.is_cuda
@@ -172,5 +172,5 @@ def make_exchange(flat: Flat, planner: Compressor, workers: int, steps: int, thr
     except (ConfigError, ImportError) as error:
         print(f"frugrad: frames are made on the host: {error}", file=sys.stderr)
     except FrugradError as error:
-        raise Failed(f"no compressor on the GPU: {error}") from None
+        raise RunError(f"no compressor on the GPU: {error}") from None
     return HostFrames(flat, workers, planner, steps, threads)

@@ -208,7 +208,7 @@ static const frugi_option_row rows[] = {
       "threshold tracked from step to step; a random set from a seed that both sides know; a random set in which "
       "larger "
       "ones are more likely; the largest of the tensor, but at most MOST (64) per block; or those in a mask that is "
-      "learned at RATE (0.01), renewed every REFRESH (200) steps, and includes each unit at least every AGE (2000) "
+      "learned at RATE (0.01), refreshed every REFRESH (200) steps, and includes each unit at least every AGE (2000) "
       "steps"},
      .parse = frugi_parse_rule,
      .print = frugi_print_rule},

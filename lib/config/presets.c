@@ -31,7 +31,7 @@ static const frug_preset presets[] = {
     {"heads", "segment=tensor,unit=head,density=0.5,residual=f32",
      "the half of the heads of each attention module with the largest norm"},
     {"learned", "rule=learned,segment=tensor,unit=run:256,density=0.0625,residual=f32",
-     "runs of 256 entries, selected by a learned mask that is renewed every 200 steps"},
+     "runs of 256 entries, selected by a learned mask that is refreshed every 200 steps"},
     /* All tensors share one budget: a method that moves entries between blocks gains most there, since layers differ
      * more in scale than the blocks of one layer do. */
     {"hybrid", "rule=hybrid,segment=all,residual=f32",

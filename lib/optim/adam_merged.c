@@ -87,7 +87,7 @@ void frugi_roots_save(frug_optimizer *o, uint64_t block, const float *root, uint
 }
 
 void frugi_step_root(frug_optimizer *o, const frugi_step_args *args, uint64_t block, float *restrict w,
-                     const float *restrict g, uint32_t n, float keep) {
+                     const float *restrict g, uint32_t n, float decay_factor) {
     const float beta2 = args->beta2, one_minus_beta2 = args->one_minus_beta2;
     const float rate = args->merged, root_gain = args->root_gain, eps = args->eps;
     float root[FRUGI_OPTIM_BLOCK], corrected[FRUGI_OPTIM_BLOCK];
@@ -99,7 +99,7 @@ void frugi_step_root(frug_optimizer *o, const frugi_step_args *args, uint64_t bl
     frugi_roots_load(o, block, root);
     for (uint32_t i = 0; i < n; i++) {
         root[i] = sqrtf(beta2 * (root[i] * root[i]) + one_minus_beta2 * (g[i] * g[i]));
-        w[i] = w[i] * keep - rate * (mean[i] / (root[i] * root_gain + eps));
+        w[i] = w[i] * decay_factor - rate * (mean[i] / (root[i] * root_gain + eps));
     }
     frugi_roots_save(o, block, root, frugi_random(SEED, args->step, block));
 }

@@ -41,7 +41,7 @@ static void add_product(const frugi_optim_target *t, const float *by_row, const 
 }
 
 void frugi_step_lora(frug_optimizer *o, const frugi_step_args *args, const frugi_optim_target *t, const float *g,
-                     float *w, float keep) {
+                     float *w, float decay_factor) {
     const size_t rows = t->side.rows, cols = t->side.cols, first = (size_t)t->rank * cols, n = first + t->rank * rows;
     const int threads = (int)o->options.threads;
     const float factor = (float)(o->options.alpha / (double)t->rank);
@@ -56,7 +56,8 @@ void frugi_step_lora(frug_optimizer *o, const frugi_step_args *args, const frugi
     if (!frugi_all_below(grad, n, FRUGI_OPTIM_GRAD_LIMIT))
         return;
     memcpy(old_factors, factors, n * sizeof *factors);
-    frugi_step_adam(args, all->mean + t->moment_at, all->square + t->moment_at, factors, grad, (uint32_t)n, keep);
+    frugi_step_adam(args, all->mean + t->moment_at, all->square + t->moment_at, factors, grad, (uint32_t)n,
+                    decay_factor);
     if (!frugi_all_below(factors, n, FRUGI_OPTIM_GRAD_LIMIT)) { /* the learning rate was far too large */
         memcpy(factors, old_factors, n * sizeof *factors);
         return;
@@ -99,11 +100,11 @@ static void adam_update(frug_optimizer *o, const frugi_step_args *args, const fr
 }
 
 void frugi_step_galore(frug_optimizer *o, const frugi_step_args *args, const frugi_optim_target *t, const float *g,
-                       float *w, float keep) {
+                       float *w, float decay_factor) {
     frugi_project_gradient(o, args->step, t, g);
     frugi_phase_end(o->targets, FRUGI_PHASE_PROJECT);
     adam_update(o, args, t);
-    frugi_add_outer_products(&t->side, o->targets->basis + t->basis_at, o->targets->work.update, t->rank, keep,
+    frugi_add_outer_products(&t->side, o->targets->basis + t->basis_at, o->targets->work.update, t->rank, decay_factor,
                              -args->adam_rate * (float)o->options.scale, w, (int)o->options.threads);
 }
 
@@ -156,7 +157,7 @@ static float limit_growth(const frugi_optim_target *t, const float *g, const flo
 }
 
 void frugi_step_apollo(frug_optimizer *o, const frugi_step_args *args, const frugi_optim_target *t, const float *g,
-                       float *w, float keep) {
+                       float *w, float decay_factor) {
     frugi_target_work *work = &o->targets->work;
     const size_t rows = t->side.rows, cols = t->side.cols;
     draw_signs(work->signs, t->rank, t->side.shorter, t->tensor, args->step / o->options.refresh);
@@ -169,5 +170,6 @@ void frugi_step_apollo(frug_optimizer *o, const frugi_step_args *args, const fru
     const float rate = args->adam_rate * (float)o->options.scale * cut;
     for (size_t i = 0; i < rows; i++)
         for (size_t j = 0; j < cols; j++)
-            w[i * cols + j] = keep * w[i * cols + j] - rate * work->factor[t->side.tall ? i : j] * g[i * cols + j];
+            w[i * cols + j] =
+                decay_factor * w[i * cols + j] - rate * work->factor[t->side.tall ? i : j] * g[i * cols + j];
 }

@@ -77,7 +77,7 @@ static void store_list(frug_optimizer *o, uint64_t list, const float *g, uint32_
 }
 
 void frugi_step_window(frug_optimizer *o, const frugi_step_args *args, uint64_t block, float *restrict w,
-                       const float *restrict g, uint32_t n, float keep) {
+                       const float *restrict g, uint32_t n, float decay_factor) {
     const float rate = args->window_rate, root_gain = args->window_root, eps = args->eps;
     const float weight1 = o->age_weight1[0], weight2 = o->age_weight2[0];
     float mean[FRUGI_OPTIM_BLOCK] = {0}, square[FRUGI_OPTIM_BLOCK] = {0};
@@ -85,7 +85,7 @@ void frugi_step_window(frug_optimizer *o, const frugi_step_args *args, uint64_t 
         add_list(o, list_number(o, block, args->step, age), age, mean, square);
     for (uint32_t i = 0; i < n; i++) {
         float m = mean[i] + weight1 * g[i], v = square[i] + weight2 * (g[i] * g[i]);
-        w[i] = w[i] * keep - rate * (m / (sqrtf(v) * root_gain + eps));
+        w[i] = w[i] * decay_factor - rate * (m / (sqrtf(v) * root_gain + eps));
     }
     store_list(o, list_number(o, block, args->step, 0), g, n);
 }

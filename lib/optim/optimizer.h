@@ -104,7 +104,7 @@ typedef struct frugi_optim_range {
 typedef struct frugi_step_args {
     uint64_t step;
     float rate, merged;      /* learning rate; the same times the gain */
-    float keep;              /* factor of a weight that decays */
+    float decay_factor;      /* factor of a weight that decays */
     float momentum, coupled; /* coupled: decay that is added to the gradient */
     float beta1, one_minus_beta1;
     float beta2, one_minus_beta2;
@@ -176,25 +176,25 @@ static inline size_t frugi_state_bytes(uint64_t state) {
 }
 
 /*
- * Update rules, for one block each: n <= FRUGI_OPTIM_BLOCK elements of w and g; keep is the factor of the weight, 1 -
- * rate decay.
+ * Update rules, for one block each: n <= FRUGI_OPTIM_BLOCK elements of w and g; decay_factor is the factor of the
+ * weight, 1 - rate decay.
  */
-void frugi_step_direct(float *restrict w, const float *restrict g, uint32_t n, float keep, float rate);
-void frugi_step_sign(float *restrict w, const float *restrict g, uint32_t n, float keep, float rate);
-void frugi_step_sum(float *restrict sum, float *restrict w, const float *restrict g, uint32_t n, float keep,
+void frugi_step_direct(float *restrict w, const float *restrict g, uint32_t n, float decay_factor, float rate);
+void frugi_step_sign(float *restrict w, const float *restrict g, uint32_t n, float decay_factor, float rate);
+void frugi_step_sum(float *restrict sum, float *restrict w, const float *restrict g, uint32_t n, float decay_factor,
                     float rate);
 void frugi_step_momentum(const frugi_step_args *args, bool nesterov, float *restrict u, float *restrict w,
-                         const float *restrict g, uint32_t n, float keep);
+                         const float *restrict g, uint32_t n, float decay_factor);
 void frugi_step_adam(const frugi_step_args *args, float *restrict m, float *restrict v, float *restrict w,
-                     const float *restrict g, uint32_t n, float keep);
+                     const float *restrict g, uint32_t n, float decay_factor);
 void frugi_step_root(frug_optimizer *o, const frugi_step_args *args, uint64_t block, float *restrict w,
-                     const float *restrict g, uint32_t n, float keep);
+                     const float *restrict g, uint32_t n, float decay_factor);
 void frugi_step_window(frug_optimizer *o, const frugi_step_args *args, uint64_t block, float *restrict w,
-                       const float *restrict g, uint32_t n, float keep);
+                       const float *restrict g, uint32_t n, float decay_factor);
 
 /* With a velocity u, or a mean m, whose bias-corrected value is written to `mean`. */
 void frugi_step_inertia(const frugi_step_args *args, float *restrict u, float *restrict w, const float *restrict g,
-                        uint32_t n, float keep);
+                        uint32_t n, float decay_factor);
 void frugi_step_mean(const frugi_step_args *args, float *restrict m, const float *restrict g, uint32_t n,
                      float *restrict mean);
 

@@ -33,7 +33,7 @@ static frugi_step_args make_step_args(const frug_optimizer *o, uint64_t step, do
         .step = step,
         .rate = (float)rate,
         .merged = (float)(rate * o->gain),
-        .keep = f->coupled ? 1.0f : (float)(1 - rate * f->decay),
+        .decay_factor = f->coupled ? 1.0f : (float)(1 - rate * f->decay),
         .momentum = (float)f->momentum,
         .coupled = f->coupled ? (float)f->decay : 0.0f,
         .beta1 = (float)f->beta1,
@@ -65,7 +65,7 @@ static frugi_step_args make_step_args(const frug_optimizer *o, uint64_t step, do
 /* One block: n elements from `within` on, a multiple of the block length into its tensor. */
 static void update_block(frug_optimizer *o, const frugi_step_args *args, const frugi_optim_tensor *p, uint64_t within,
                          uint32_t n, const float *g, float *w) {
-    const float keep = p->decays ? args->keep : 1.0f;
+    const float decay_factor = p->decays ? args->decay_factor : 1.0f;
     const uint64_t first = p->at + within, block = p->at + within / FRUGI_OPTIM_BLOCK;
     float added[FRUGI_OPTIM_BLOCK];
     if (p->decays && args->coupled > 0) {
@@ -78,18 +78,18 @@ static void update_block(frug_optimizer *o, const frugi_step_args *args, const f
     switch (p->rule) {
     case FRUGI_UPDATE_DIRECT:
         if (o->inertia.velocity && !p->dense)
-            frugi_step_inertia(args, o->inertia.velocity + first, w, g, n, keep);
+            frugi_step_inertia(args, o->inertia.velocity + first, w, g, n, decay_factor);
         else
-            frugi_step_direct(w, g, n, keep, p->dense ? args->rate : args->merged);
+            frugi_step_direct(w, g, n, decay_factor, p->dense ? args->rate : args->merged);
         break;
     case FRUGI_UPDATE_MOMENTUM:
-        frugi_step_momentum(args, o->options.nesterov != 0, o->momentum + first, w, g, n, keep);
+        frugi_step_momentum(args, o->options.nesterov != 0, o->momentum + first, w, g, n, decay_factor);
         break;
-    case FRUGI_UPDATE_SUM: frugi_step_sum(o->sum + first, w, g, n, keep, args->merged); break;
-    case FRUGI_UPDATE_ADAM: frugi_step_adam(args, o->mean + first, o->square + first, w, g, n, keep); break;
-    case FRUGI_UPDATE_ROOT: frugi_step_root(o, args, block, w, g, n, keep); break;
-    case FRUGI_UPDATE_SIGN: frugi_step_sign(w, g, n, keep, args->rate); break;
-    case FRUGI_UPDATE_WINDOW: frugi_step_window(o, args, block, w, g, n, keep); break;
+    case FRUGI_UPDATE_SUM: frugi_step_sum(o->sum + first, w, g, n, decay_factor, args->merged); break;
+    case FRUGI_UPDATE_ADAM: frugi_step_adam(args, o->mean + first, o->square + first, w, g, n, decay_factor); break;
+    case FRUGI_UPDATE_ROOT: frugi_step_root(o, args, block, w, g, n, decay_factor); break;
+    case FRUGI_UPDATE_SIGN: frugi_step_sign(w, g, n, decay_factor, args->rate); break;
+    case FRUGI_UPDATE_WINDOW: frugi_step_window(o, args, block, w, g, n, decay_factor); break;
     default: break;
     }
 }
@@ -135,7 +135,7 @@ static void update_range(frug_optimizer *o, const frugi_step_args *args, const f
                          float *w) {
     const frugi_optim_tensor *p = range->tensor;
     if (p->rule == FRUGI_UPDATE_TARGET) {
-        frugi_target_update(o, args, &o->targets->target[p->at], g, w, p->decays ? args->keep : 1.0f);
+        frugi_target_update(o, args, &o->targets->target[p->at], g, w, p->decays ? args->decay_factor : 1.0f);
         return;
     }
     for (uint64_t at = 0; at < range->count; at += FRUGI_OPTIM_BLOCK) {
@@ -179,7 +179,7 @@ frug_status frug_optimizer_step_measured(frug_optimizer *o, uint64_t step, frug_
         float *w = weights + (part.from - begin);
         uint64_t floats = frugi_optim_range_floats(o, step, &part); /* before the step changes the state */
         if (t)
-            frugi_target_update_measured(o, &args, t, measured, w, part.tensor->decays ? args.keep : 1.0f);
+            frugi_target_update_measured(o, &args, t, measured, w, part.tensor->decays ? args.decay_factor : 1.0f);
         else
             update_range(o, &args, &part, measured, w);
         measured += floats;

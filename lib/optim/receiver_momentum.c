@@ -110,11 +110,11 @@ frug_status frug_optimizer_seek(frug_optimizer *o, uint64_t step) {
 }
 
 void frugi_step_inertia(const frugi_step_args *args, float *restrict u, float *restrict w, const float *restrict g,
-                        uint32_t n, float keep) {
+                        uint32_t n, float decay_factor) {
     const float inertia = args->inertia, rate = args->inertia_rate;
     for (uint32_t i = 0; i < n; i++) {
         u[i] = inertia * u[i] + g[i];
-        w[i] = w[i] * keep - rate * u[i];
+        w[i] = w[i] * decay_factor - rate * u[i];
     }
 }
 

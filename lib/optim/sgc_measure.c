@@ -2,7 +2,7 @@
  * sgc_measure.c - measurements that a worker contributes instead of its gradient, and timings.
  *
  * sgc, mesgc and cesgc store only measurements, and measuring is linear, so workers may sum 2 kappa s numbers of a
- * target instead of its n m. At a step at which a basis or shares are renewed all workers need the mean gradient
+ * target instead of its n m. At a step at which a basis or shares are refreshed all workers need the mean gradient
  * itself; which steps those are follows from the state, which is the same on all workers. For all other tensors workers
  * contribute their gradient. frug_optimizer_step() runs the same two halves (target_step.c), so there is one algorithm.
  */

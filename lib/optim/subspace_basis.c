@@ -44,11 +44,11 @@ void frugi_project_to_shorter(const frugi_sides *side, const float *x, size_t k,
         frugi_multiply_rows(x, k, g, side->rows, side->cols, y, threads);
 }
 
-void frugi_add_outer_products(const frugi_sides *side, const float *shorter, const float *longer, size_t k, float keep,
-                              float factor, float *w, int threads) {
+void frugi_add_outer_products(const frugi_sides *side, const float *shorter, const float *longer, size_t k,
+                              float decay_factor, float factor, float *w, int threads) {
     const float *by_row = side->tall ? longer : shorter, *by_col = side->tall ? shorter : longer;
     frugi_product p = {by_row, 1, side->rows, by_col, side->cols, side->rows, side->cols, k};
-    frugi_multiply(&p, keep, factor, w, threads);
+    frugi_multiply(&p, decay_factor, factor, w, threads);
 }
 
 /* ---- orthonormal rows ---------------------------------------------------- */

@@ -23,9 +23,9 @@ frugi_sides frugi_sides_make(size_t rows, size_t cols);
 void frugi_project_to_longer(const frugi_sides *side, const float *x, size_t k, const float *g, float *y, int threads);
 void frugi_project_to_shorter(const frugi_sides *side, const float *x, size_t k, const float *g, float *y, int threads);
 
-/** w = keep w + factor times the sum of k outer products of a shorter and a longer vector. */
-void frugi_add_outer_products(const frugi_sides *side, const float *shorter, const float *longer, size_t k, float keep,
-                              float factor, float *w, int threads);
+/** w = decay_factor w + factor times the sum of k outer products of a shorter and a longer vector. */
+void frugi_add_outer_products(const frugi_sides *side, const float *shorter, const float *longer, size_t k,
+                              float decay_factor, float factor, float *w, int threads);
 
 /** Bytes of scratch memory that frugi_compute_basis() needs. */
 size_t frugi_basis_work_bytes(const frugi_sides *side, size_t rank);

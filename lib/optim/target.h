@@ -141,24 +141,24 @@ void frugi_phase_end(frugi_optim_targets *all, frugi_phase phase);
 /* ---- update of a target, once per step ---- */
 
 void frugi_target_update(frug_optimizer *o, const frugi_step_args *args, const frugi_optim_target *t, const float *g,
-                         float *w, float keep);
+                         float *w, float decay_factor);
 
 /** The target whose measurements a worker contributes, NULL if it contributes the gradient. */
 const frugi_optim_target *frugi_optim_range_sketch(const frug_optimizer *o, uint64_t update,
                                                    const frugi_optim_range *range);
 
 /**
- * The two halves of a step of a sketch at which nothing is renewed. measured: 2 t->moments, first of the gradient, then
- * of its squares.
+ * The two halves of a step of a sketch at which nothing is refreshed. measured: 2 t->moments, first of the gradient,
+ * then of its squares.
  */
 void frugi_target_measure(frug_optimizer *o, uint64_t update, const frugi_optim_target *t, const float *g,
                           float *measured);
 void frugi_target_update_measured(frug_optimizer *o, const frugi_step_args *args, const frugi_optim_target *t,
-                                  const float *measured, float *w, float keep);
+                                  const float *measured, float *w, float decay_factor);
 
 /* ---- update rules: all numbers are finite ---- */
 
-/** Whether the basis or the shares of a target are created or renewed at a step. */
+/** Whether the basis or the shares of a target are created or refreshed at a step. */
 bool frugi_sketch_needs_gradient(const frug_optimizer *o, const frugi_optim_target *t, uint64_t update);
 
 /** Renew what is due, and measure. If nothing is due no state changes. */
@@ -169,16 +169,16 @@ void frugi_step_sketch(frug_optimizer *o, const frugi_step_args *args, const fru
 void frugi_step_table(frug_optimizer *o, const frugi_step_args *args, const frugi_optim_target *t, const float *g,
                       float *w);
 void frugi_step_lora(frug_optimizer *o, const frugi_step_args *args, const frugi_optim_target *t, const float *g,
-                     float *w, float keep);
+                     float *w, float decay_factor);
 void frugi_step_galore(frug_optimizer *o, const frugi_step_args *args, const frugi_optim_target *t, const float *g,
-                       float *w, float keep);
+                       float *w, float decay_factor);
 void frugi_step_apollo(frug_optimizer *o, const frugi_step_args *args, const frugi_optim_target *t, const float *g,
-                       float *w, float keep);
+                       float *w, float decay_factor);
 
 /** Whether a target has no basis yet, or gets a new one at a step. */
 bool frugi_basis_is_due(const frug_optimizer *o, const frugi_optim_target *t, uint64_t update);
 
-/** Create or renew the basis of a target if it is due, and write g's projection to work.projected. */
+/** Create or refresh the basis of a target if it is due, and write g's projection to work.projected. */
 void frugi_project_gradient(frug_optimizer *o, uint64_t update, const frugi_optim_target *t, const float *g);
 
 /** lora: initialize the factor that is not zero at first. */

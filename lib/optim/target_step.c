@@ -39,9 +39,9 @@ static uint64_t elements(const frugi_optim_target *t) {
 }
 
 /* lora, galore and apollo apply the decay in the same pass as the update. */
-static void apply_decay(const frugi_optim_target *t, float keep, float *w) {
-    for (uint64_t i = 0; keep != 1.0f && i < elements(t); i++)
-        w[i] *= keep;
+static void apply_decay(const frugi_optim_target *t, float decay_factor, float *w) {
+    for (uint64_t i = 0; decay_factor != 1.0f && i < elements(t); i++)
+        w[i] *= decay_factor;
 }
 
 static bool begin_update(frugi_optim_targets *all, const frugi_optim_target *t, const float *g) {
@@ -60,35 +60,35 @@ void frugi_target_measure(frug_optimizer *o, uint64_t step, const frugi_optim_ta
 }
 
 static void update_measured(frug_optimizer *o, const frugi_step_args *args, const frugi_optim_target *t,
-                            const float *measured, float *w, float keep) {
+                            const float *measured, float *w, float decay_factor) {
     if (!frugi_all_below(measured, 2 * t->moments, FRUGI_TARGET_MEASURED_LIMIT))
         return;
-    apply_decay(t, keep, w);
+    apply_decay(t, decay_factor, w);
     frugi_step_sketch(o, args, t, measured, w);
 }
 
 void frugi_target_update_measured(frug_optimizer *o, const frugi_step_args *args, const frugi_optim_target *t,
-                                  const float *measured, float *w, float keep) {
+                                  const float *measured, float *w, float decay_factor) {
     o->targets->phase_start = frugi_clock();
-    update_measured(o, args, t, measured, w, keep);
+    update_measured(o, args, t, measured, w, decay_factor);
 }
 
 void frugi_target_update(frug_optimizer *o, const frugi_step_args *args, const frugi_optim_target *t, const float *g,
-                         float *w, float keep) {
+                         float *w, float decay_factor) {
     frugi_optim_targets *all = o->targets;
     if (!begin_update(all, t, g))
         return;
     switch (o->options.kind) {
     case FRUGI_OPTIM_TABLE:
-        apply_decay(t, keep, w);
+        apply_decay(t, decay_factor, w);
         frugi_step_table(o, args, t, g, w);
         break;
-    case FRUGI_OPTIM_LORA: frugi_step_lora(o, args, t, g, w, keep); break;
-    case FRUGI_OPTIM_GALORE: frugi_step_galore(o, args, t, g, w, keep); break;
-    case FRUGI_OPTIM_APOLLO: frugi_step_apollo(o, args, t, g, w, keep); break;
+    case FRUGI_OPTIM_LORA: frugi_step_lora(o, args, t, g, w, decay_factor); break;
+    case FRUGI_OPTIM_GALORE: frugi_step_galore(o, args, t, g, w, decay_factor); break;
+    case FRUGI_OPTIM_APOLLO: frugi_step_apollo(o, args, t, g, w, decay_factor); break;
     default:
         frugi_sketch_measure(o, args->step, t, g, all->work.measured);
-        update_measured(o, args, t, all->work.measured, w, keep);
+        update_measured(o, args, t, all->work.measured, w, decay_factor);
         break;
     }
     frugi_phase_end(all, FRUGI_PHASE_APPLY);

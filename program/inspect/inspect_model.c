@@ -166,14 +166,14 @@ static int make_plan(trial *t) {
 /* The end (exclusive) of the range that begins at tensor `first`. Modules are numbered from 1 to count. */
 static size_t range_end(const fgp_model_cost *survey, const size_t *last_of, size_t first, int whole) {
     size_t i = first, bound = first; /* tensors up to bound must be in */
-    uint64_t held = 0;
+    uint64_t elements = 0;
     for (; i < survey->count; i++) {
         const fgp_tensor_cost *item = &survey->item[i];
-        if (i > bound && !whole && !item->plan.dense && held + item->count > RANGE_ELEMENTS)
+        if (i > bound && !whole && !item->plan.dense && elements + item->count > RANGE_ELEMENTS)
             break;
         size_t last = item->tensor.module <= survey->count ? last_of[item->tensor.module] : survey->count;
         bound = item->tensor.module != 0 && last > bound ? last : bound;
-        held += item->count;
+        elements += item->count;
     }
     return i;
 }

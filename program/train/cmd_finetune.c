@@ -19,7 +19,7 @@ static const fgp_opt options[] = {
     {"kappa", 0, "COUNT", NULL, "measurements for every entry [by the method]"},
     {"chunks", 0, "COUNT", NULL, "chunks of a tensor [by the method]"},
     {"rank", 0, "COUNT", NULL, "of the projection or of the factors [by the method]"},
-    {"refresh", 0, "STEPS", NULL, "how often bases and shares are renewed [by the method]"},
+    {"refresh", 0, "STEPS", NULL, "how often bases and shares are refreshed [by the method]"},
     {"scale", 0, "NUMBER", NULL, "steps of the targets are multiplied by it [by the method]"},
     {"optimizer-options", 0, "TEXT", NULL, "further options of the method, as beta2=0.95,decay=0.01"},
     {"rate", 'r', "NUMBER", NULL, "learning rate [5e-5 for full, 2e-4 for the others]"},

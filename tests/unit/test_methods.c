@@ -331,8 +331,8 @@ static void retention_sends_a_share_and_keeps_the_rest(void **state) {
 }
 
 /*
- * Short residuals round what is held like everything else: by less than 1 / 126 of the largest that stays anywhere
- * (int8), and to neither side: the errors of four steps add up to less than five times their standard deviation.
+ * Short residuals round retained entries like all others: by less than 1 / 126 of the largest residual (int8), and
+ * without bias: the errors of four steps add up to less than five times their standard deviation.
  */
 static void retention_is_rounded_without_bias(void **state) {
     (void)state;

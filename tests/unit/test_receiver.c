@@ -11,21 +11,22 @@
 enum { WORKERS = 2, ROWS = 40, COLS = 150, MATRIX = ROWS * COLS, VECTOR = 30, N = MATRIX + VECTOR, STEPS = 400 };
 
 /* One step of all workers, each with a gradient that never changes. */
-static void step_all(frug_compressor **c, float *const *grad, uint64_t step, float *held) {
+static void step_all(frug_compressor **c, float *const *grad, uint64_t step, float *received) {
     const void *frames[WORKERS];
     size_t lens[WORKERS];
     for (int p = 0; p < WORKERS; p++)
         frames[p] = compress_range(c[p], step, 0, N, grad[p], &lens[p]);
-    memset(held + MATRIX, 0, VECTOR * sizeof *held);
-    OK(frug_decode_add(frug_compressor_decoder(c[0]), (frug_range){0, N}, frames, lens, WORKERS, 1.0f, held));
+    memset(received + MATRIX, 0, VECTOR * sizeof *received);
+    OK(frug_decode_add(frug_compressor_decoder(c[0]), (frug_range){0, N}, frames, lens, WORKERS, 1.0f, received));
     for (int p = 0; p < WORKERS; p++)
         test_free((void *)frames[p]);
 }
 
 /*
- * With a constant gradient g the smoothed one is g (1 - 0.9^t), which after 400 steps is g to the last bit or so. What
- * receivers hold lags behind by what density 1/8 leaves, which falls likewise. Tolerance: a thousandth of the largest
- * entry; without the buffer, or with the dense part not cleared, the error would be of the order of the entries.
+ * With a constant gradient g the smoothed one is g (1 - 0.9^t), which after 400 steps is g to the last bit or so. The
+ * sum at the receiver differs from it by the residual at density 1/8, which decreases likewise. Tolerance: a thousandth
+ * of the largest entry; without the buffer, or with the dense part not cleared, the error would be of the order of the
+ * entries.
  */
 static void receiver_state_of_ef21_becomes_the_mean_gradient(void **state) {
     (void)state;
@@ -42,16 +43,16 @@ static void receiver_state_of_ef21_becomes_the_mean_gradient(void **state) {
         frug_compressor *c[WORKERS];
         for (int p = 0; p < WORKERS; p++)
             c[p] = make_compressor(config, z, NULL);
-        float *held = test_calloc(N, sizeof *held);
+        float *received = test_calloc(N, sizeof *received);
         for (uint64_t step = 0; step < STEPS; step++)
-            step_all(c, grad, step, held);
+            step_all(c, grad, step, received);
         for (size_t i = 0; i < N; i++)
-            if (!(fabsf(held[i] - (grad[0][i] + grad[1][i])) < 0.005f))
-                fail_msg("%s element %zu: %g is held, the sum of the gradients is %g", config, i, (double)held[i],
+            if (!(fabsf(received[i] - (grad[0][i] + grad[1][i])) < 0.005f))
+                fail_msg("%s element %zu: %g received, the sum of the gradients is %g", config, i, (double)received[i],
                          (double)(grad[0][i] + grad[1][i]));
         for (int p = 0; p < WORKERS; p++)
             frug_compressor_destroy(c[p]);
-        test_free(held);
+        test_free(received);
     }
     for (int p = 0; p < WORKERS; p++)
         test_free(grad[p]);
@@ -84,13 +85,13 @@ static void the_optimizer_merged_sums_the_changes(void **state) {
         test_free(sum);
         if (step == STEPS / 2) {
             size_t bytes = frug_optimizer_state_size(o), saved = 0;
-            unsigned char *held = test_malloc(bytes);
-            OK(frug_optimizer_save(o, held, bytes, &saved));
+            unsigned char *state_bytes = test_malloc(bytes);
+            OK(frug_optimizer_save(o, state_bytes, bytes, &saved));
             OK(frug_optimizer_create("merged:momentum=0.75", z, c, &again));
-            OK(frug_optimizer_restore(again, held, saved));
+            OK(frug_optimizer_restore(again, state_bytes, saved));
             frug_optimizer_destroy(o);
             o = again;
-            test_free(held);
+            test_free(state_bytes);
         }
     }
     for (size_t i = 0; i < MATRIX; i++)

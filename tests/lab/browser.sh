@@ -2,18 +2,12 @@
 # The page of `frugrad report` in a browser: wide and as narrow as a phone, light and dark, it shows charts and numbers,
 # is not wider than the window, runs no script of a label and asks for nothing over the network; no text of a chart is cut
 # or covers another, and methods can be picked.
-set -euo pipefail
-export FRUGRAD_PROGRESS=off # how long things take must not change what is printed
-export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
+. "$(dirname "$0")/../support/script.sh"
 : "${FRUGRAD_SOURCE:=$(cd "$(dirname "$0")/../.." && pwd)}"
 if ! command -v chromium >/dev/null; then
     echo "browser: SKIPPED: there is no chromium (Debian: apt-get install chromium)"
     exit 77
 fi
-
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-fail() { echo "browser: $*" >&2; exit 1; }
 
 # browse FILE OPTIONS...: no name resolves, so that a fetch fails, and all that was asked for is in $work/net.json
 browse() {

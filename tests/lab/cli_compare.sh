@@ -1,16 +1,8 @@
 #!/usr/bin/env bash
 # `frugrad compare` runs every method of a suite once, resumes after a signal and after kill -9 without repeating a run,
 # leaves no child running, records a run that diverges and continues, and reports wrong options.
-set -euo pipefail
-export FRUGRAD_PROGRESS=off # how long things take must not change what is printed
-# A leak check costs seconds per process on ARM; the last lines make it once.
-leaks=${ASAN_OPTIONS:-}
-export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
-
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+. "$(dirname "$0")/../support/script.sh"
 cd "$work"
-fail() { echo "cli_compare: $*" >&2; exit 1; }
 
 compare="$FRUGRAD compare --suite paper --size smoke --tasks mlp-stripes --methods dense,frugrad,frugrad-99"
 

@@ -2,14 +2,8 @@
 # `frugrad compare --size full` starts Python for every run, one at a time, with the words that are recorded; takes its
 # summary and metrics as those of `frugrad train`; and reports once, before the first run, that PyTorch cannot be loaded. The Python
 # here is a script that trains nothing; tests/python/test_train.py has the trainer.
-set -euo pipefail
-export FRUGRAD_PROGRESS=off # how long things take must not change what is printed
-export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
-
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+. "$(dirname "$0")/../support/script.sh"
 cd "$work"
-fail() { echo "cli_compare_torch: $*" >&2; exit 1; }
 
 mkdir -p data/cifar10 data/wikitext-2 data/glue/SST-2 data/tokenizers bin
 printf 'image' | tee data/cifar10/test_batch.bin >data/cifar10/data_batch_1.bin

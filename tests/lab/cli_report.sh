@@ -1,14 +1,8 @@
 #!/usr/bin/env bash
 # `frugrad report` makes tables, a page and charts of recorded runs: the numbers are right, the page fetches nothing and
 # is well-formed where it is XML, and hostile files get one line.
-set -euo pipefail
-export FRUGRAD_PROGRESS=off # how long things take must not change what is printed
-export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
+. "$(dirname "$0")/../support/script.sh"
 : "${FRUGRAD_SOURCE:=$(cd "$(dirname "$0")/../.." && pwd)}"
-
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-fail() { echo "cli_report: $*" >&2; exit 1; }
 recorded=$FRUGRAD_SOURCE/tests/data/runs.jsonl
 python3 "$FRUGRAD_SOURCE/tests/data/make_sample.py" >"$work/sample.jsonl"
 

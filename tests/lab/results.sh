@@ -1,16 +1,10 @@
 #!/usr/bin/env bash
 # README.md and docs/results.md have the tables and charts of results/compare; `tools/results.py` fills them, keeps what
 # is written around them, notices what is out of step, and makes records small without changing their content.
-set -euo pipefail
-export FRUGRAD_PROGRESS=off # how long things take must not change what is printed
-export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
+. "$(dirname "$0")/../support/script.sh"
 : "${FRUGRAD_SOURCE:=$(cd "$(dirname "$0")/../.." && pwd)}"
 : "${FRUGRAD:=$FRUGRAD_SOURCE/build/release/frugrad}"
 export FRUGRAD
-
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-fail() { echo "results: $*" >&2; exit 1; }
 tool=$FRUGRAD_SOURCE/tools/results.py
 
 python3 -B "$tool" fill --check || fail "a page does not match results/compare"

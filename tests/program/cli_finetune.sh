@@ -1,16 +1,8 @@
 #!/usr/bin/env bash
 # `frugrad finetune` learns with every method, reports states and bytes, resumes after kill -9 with the same bits, and
 # rejects invalid options with one line; threads and MPI processes give the same weights.
-set -euo pipefail
-export FRUGRAD_PROGRESS=off # how long things take must not change what is printed
-# A leak check costs seconds per process on ARM; the last lines make it once.
-leaks=${ASAN_OPTIONS:-}
-export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
-
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+. "$(dirname "$0")/../support/script.sh"
 cd "$work"
-fail() { echo "cli_finetune: $*" >&2; exit 1; }
 
 tiny=layers=1,width=32,heads=2,length=16
 "$FRUGRAD" train --model bert-mlm-mini:$tiny --samples 64 --steps 2 --threads 1 --save hidden --quiet >/dev/null ||

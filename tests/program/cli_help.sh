@@ -1,13 +1,6 @@
 #!/usr/bin/env bash
 # Every command has help, unknown words get the nearest valid one as a hint, and the man page has everything.
-set -euo pipefail
-export FRUGRAD_PROGRESS=off # how long things take must not change what is printed
-# A leak check costs seconds per process on ARM; cli_inspect.sh makes it for every command.
-export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
-
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-fail() { echo "cli_help: $*" >&2; exit 1; }
+. "$(dirname "$0")/../support/script.sh"
 
 "$FRUGRAD" --help >"$work/help"
 grep -q '^Usage: frugrad COMMAND' "$work/help" || fail "--help shows no usage"

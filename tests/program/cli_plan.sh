@@ -1,14 +1,6 @@
 #!/usr/bin/env bash
 # `frugrad plan` predicts, measures and counts; units are strict, and it advises against compression that gains nothing.
-set -euo pipefail
-export FRUGRAD_PROGRESS=off # how long things take must not change what is printed
-# A leak check costs seconds per process on ARM; the last lines make it once.
-leaks=${ASAN_OPTIONS:-}
-export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
-
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-fail() { echo "cli_plan: $*" >&2; exit 1; }
+. "$(dirname "$0")/../support/script.sh"
 given="--compress-speed 1G --decode-speed 2G"
 
 # -- the table: every algorithm, every density, and the recommendation

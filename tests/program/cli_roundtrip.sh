@@ -1,15 +1,8 @@
 #!/usr/bin/env bash
 # What compress writes, decompress restores: bit for bit when everything is sent, and over several
 # steps with a residual. Files keep their names, modes and links.
-set -euo pipefail
-export FRUGRAD_PROGRESS=off # how long things take must not change what is printed
-# A leak check costs seconds per process on ARM; cli_inspect.sh makes it for every command.
-export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
-
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+. "$(dirname "$0")/../support/script.sh"
 cd "$work"
-fail() { echo "cli_roundtrip: $*" >&2; exit 1; }
 all=density=1,value=f32
 
 cat >make.py <<'PY'

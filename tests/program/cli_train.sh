@@ -1,16 +1,8 @@
 #!/usr/bin/env bash
 # `frugrad train` learns, prints summary and metrics, and resumes after Ctrl-C and after kill -9 with the same
 # bits as a run that was never stopped; threads and MPI processes give the same weights; `frugrad eval` agrees.
-set -euo pipefail
-export FRUGRAD_PROGRESS=off # how long things take must not change what is printed
-# A leak check costs seconds per process on ARM; the last lines make it once.
-leaks=${ASAN_OPTIONS:-}
-export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
-
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+. "$(dirname "$0")/../support/script.sh"
 cd "$work"
-fail() { echo "cli_train: $*" >&2; exit 1; }
 
 steps=600
 common="--model mlp --samples 2000 --batch 16 --rate 0.02"

@@ -1,16 +1,8 @@
 #!/usr/bin/env bash
 # Whatever is wrong with the options of train, eval and sample, there is one clear line, exit status 1 or 2, and nothing on
 # stdout.
-set -euo pipefail
-export FRUGRAD_PROGRESS=off # how long things take must not change what is printed
-# A leak check costs seconds per process on ARM; the last lines make it once.
-leaks=${ASAN_OPTIONS:-}
-export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
-
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+. "$(dirname "$0")/../support/script.sh"
 cd "$work"
-fail() { echo "cli_train_bad: $*" >&2; exit 1; }
 
 # wrong STATUS PATTERN ARGUMENTS... -- one line (and hints) on stderr that matches, that status, nothing on stdout
 wrong() {

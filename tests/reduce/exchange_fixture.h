@@ -126,9 +126,7 @@ static inline void fixture_run(fixture *f, int size) {
 /** Run; all ranks must succeed and get the same bits. */
 static inline void fixture_run_ok(fixture *f, int size) {
     fixture_run(f, size);
-    for (int i = 0; i < size; i++)
-        if (f->member[i].status != FRUG_OK)
-            fail_msg("%s, rank %d of %d: %s", f->config, i, size, f->member[i].error);
+    assert_workers_ok(f->config, f->member, size);
     for (int i = 1; i < size; i++)
         assert_same_bits(f->weights[0], f->weights[i], f->n * sizeof(float));
 }

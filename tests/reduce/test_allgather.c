@@ -124,9 +124,7 @@ static void run_and_compare(task t, int size) {
     thread_worker member[THREAD_WORKERS_MAX];
     start_task(&t, size);
     run_workers(size, train, &t, 20, member);
-    for (int i = 0; i < size; i++)
-        if (member[i].status != FRUG_OK)
-            fail_msg("%s, rank %d of %d: %s", t.config, i, size, member[i].error);
+    assert_workers_ok(t.config, member, size);
     check_against_frug_apply(&t, size);
     end_task(&t, size);
 }

@@ -98,9 +98,7 @@ static void run_task(task *t) {
         t->left[i] = test_calloc(t->n, sizeof(float));
     }
     run_workers(RANKS, reduce_twice, t, 20, member);
-    for (int i = 0; i < RANKS; i++)
-        if (member[i].status != FRUG_OK)
-            fail_msg("%s, rank %d: %s", t->config, i, member[i].error);
+    assert_workers_ok(t->config, member, RANKS);
 }
 
 static void a_transport_that_blocks_gives_the_same_bits(void **state) {

@@ -156,9 +156,7 @@ static task make_task(const char *config, const frug_layout *layout, int size, u
 static void run_task(task *t, int size) {
     thread_worker member[THREAD_WORKERS_MAX];
     run_workers(size, run_gossip, t, 20, member);
-    for (int i = 0; i < size; i++)
-        if (member[i].status != FRUG_OK)
-            fail_msg("%s, rank %d of %d: %s", t->config, i, size, member[i].error);
+    assert_workers_ok(t->config, member, size);
 }
 
 static void end_task(task *t, int size) {

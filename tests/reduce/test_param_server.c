@@ -330,9 +330,7 @@ static void malformed_requests_are_refused_and_others_are_served(void **state) {
     t.all_pushed = &barrier;
     run_workers(3, run_malformed, &t, 20, member);
     pthread_barrier_destroy(&barrier);
-    for (int i = 0; i < 3; i++)
-        if (member[i].status != FRUG_OK)
-            fail_msg("rank %d: %d %s", i, (int)member[i].status, member[i].error);
+    assert_workers_ok("workers", member, 3);
     check_ranges(&t);
     free_fixture(&t);
     frug_layout_destroy(z);

@@ -72,9 +72,7 @@ static void run(task *t, int size) {
             t->sum[i][s] = test_calloc(t->n, sizeof(float));
         }
     run_workers(size, train, t, 20, member);
-    for (int i = 0; i < size; i++)
-        if (member[i].status != FRUG_OK)
-            fail_msg("%s, rank %d of %d: %s", t->config, i, size, member[i].error);
+    assert_workers_ok(t->config, member, size);
 }
 
 static void free_task(task *t, int size) {

@@ -80,9 +80,7 @@ static void begin_task(task *t, const char *config, const frug_layout *layout, i
 static void run_task(task *t, int size) {
     thread_worker member[THREAD_WORKERS_MAX];
     run_workers(size, train, t, 20, member);
-    for (int i = 0; i < size; i++)
-        if (member[i].status != FRUG_OK)
-            fail_msg("%s, rank %d of %d: %s", t->config, i, size, member[i].error);
+    assert_workers_ok(t->config, member, size);
     for (int i = 1; i < size; i++)
         if (memcmp(t->weights[0], t->weights[i], t->n * sizeof(float)) != 0)
             fail_msg("%s: ranks 0 and %d of %d have different weights", t->config, i, size);

@@ -43,6 +43,12 @@ static inline void run_workers(int size, worker_fn *work, void *shared, double d
         frug_comm_destroy(comm[i]);
 }
 
+static inline void assert_workers_ok(const char *what, const thread_worker *member, int size) {
+    for (int i = 0; i < size; i++)
+        if (member[i].status != FRUG_OK)
+            fail_msg("%s, rank %d of %d: status %d, %s", what, i, size, member[i].status, member[i].error);
+}
+
 /** Create the reducer of a worker with this number of threads; 0: the default of the library. */
 static inline frug_status create_worker_reducer(const char *text, const frug_layout *layout, int threads,
                                                 frug_comm *comm, frug_reducer **r) {

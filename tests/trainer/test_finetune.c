@@ -347,9 +347,7 @@ static void workers_step_by_the_mean_of_measurements(void **state) {
     assert_true(s.graph[0] && s.graph[1] && alone && start);
     thread_worker member[2];
     run_workers(2, one_of_two, &s, 20, member);
-    for (int i = 0; i < 2; i++)
-        if (member[i].status != FRUG_OK)
-            fail_msg("worker %d: %s", i, member[i].error);
+    assert_workers_ok("workers", member, 2);
     frug_layout *layout = NULL;
     frug_optimizer *o = NULL;
     uint64_t handed = 0, all = 0;

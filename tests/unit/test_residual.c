@@ -261,9 +261,7 @@ static void run(task *t, int size) {
         t->weights[i] = bell_array(t->n, 5);
     }
     run_workers(size, train, t, 20, member);
-    for (int i = 0; i < size; i++)
-        if (member[i].status != FRUG_OK)
-            fail_msg("%s, rank %d: %s", t->config, i, member[i].error);
+    assert_workers_ok(t->config, member, size);
 }
 
 static void end(task *t, int size) {

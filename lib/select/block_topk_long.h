@@ -143,15 +143,20 @@ static uint32_t list_in_runs(frugi_long_scratch *s, const float *acc, uint32_t r
     return n;
 }
 
-/* List the elements that reach the bound. Returns their number. */
-static uint32_t list_in_block(frugi_long_scratch *s, const float *acc, uint32_t block, uint16_t bound) {
+/* List the elements of block b that reach the bound. Returns their number. */
+static uint32_t list_in_block(const frugi_batch *batch, uint32_t b, uint16_t bound) {
+    frugi_long_scratch *s = &batch->lanes->longer;
+    const size_t first = (size_t)b * batch->block;
     uint32_t n = 0, start[FRUGI_LONG_ELEMENTS / PAGE + 1] = {0};
-    for (uint32_t page = 0; page < block / PAGE; page++) {
-        for (uint32_t i = 0; i < PAGE; i += 64)
-            n += expand_bits(mask_floats_64(acc + PAGE * page + i, bound), (uint8_t)i, 8, s->position + n);
+    for (uint32_t page = 0; page < batch->block / PAGE; page++) {
+        for (uint32_t i = 0; i < PAGE; i += 64) {
+            size_t at = first + PAGE * page + i;
+            prefetch_next(batch, at);
+            n += expand_bits(mask_floats_64(batch->acc + at, bound), (uint8_t)i, 8, s->position + n);
+        }
         start[page + 1] = n;
     }
-    for (uint32_t page = 0; page < block / PAGE; page++)
+    for (uint32_t page = 0; page < batch->block / PAGE; page++)
         for (uint32_t j = start[page]; j < start[page + 1]; j += 16) {
             lanes_u8 position;
             memcpy(&position, s->position + j, sizeof position);
@@ -161,15 +166,17 @@ static uint32_t list_in_block(frugi_long_scratch *s, const float *acc, uint32_t 
     return n;
 }
 
-/* List the elements that are not zero, where the bits outside the mask do not count. Returns their number. */
-static uint32_t list_nonzero(frugi_long_scratch *s, const float *acc, uint32_t block, uint32_t mask) {
-    uint32_t all = 0, listed = list_in_block(s, acc, block, 1);
-    for (uint32_t i = 0; i < block; i++)
+/* List the elements of block b that are not zero, where bits outside the mask do not count. Returns their number. */
+static uint32_t list_nonzero(const frugi_batch *batch, uint32_t b, uint32_t mask) {
+    uint16_t *index = batch->lanes->longer.index;
+    const float *acc = batch->acc + (size_t)b * batch->block;
+    uint32_t all = 0, listed = list_in_block(batch, b, 1);
+    for (uint32_t i = 0; i < batch->block; i++)
         all += (frugi_f32_bits(acc[i]) & mask) != 0;
     if (listed == all)
         return all;
     for (uint32_t i = 0, n = 0; n < all; i++) { /* some are so small that their keys are zero */
-        s->index[n] = (uint16_t)i;
+        index[n] = (uint16_t)i;
         n += (frugi_f32_bits(acc[i]) & mask) != 0;
     }
     return all;
@@ -234,9 +241,9 @@ static void select_block(frugi_batch *batch, uint32_t b, bool small) {
     if (batch->held[b] || k == 0)
         return;
     uint16_t bound = find_bound_of_block(s, acc, block, k, max, groups, top);
-    uint32_t n = !bound  ? list_nonzero(s, acc, block, mask)
+    uint32_t n = !bound  ? list_nonzero(batch, b, mask)
                  : small ? list_in_runs(s, acc, groups, max, bound)
-                         : list_in_block(s, acc, block, bound);
+                         : list_in_block(batch, b, bound);
     if (n < k) {
         write_with_zeros(s->index, n, k, idx);
         return;

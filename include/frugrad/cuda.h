@@ -10,10 +10,9 @@
  * is known before a gradient is read, and all ranks' frames of a step have the same length. Streams may be captured
  * into graphs, but a graph repeats the step it was captured with.
  *
- * Supported: top-k within blocks of 64, 128 and 256 (select exact or hist), values f32, bf16, f16 and int8, indices as
- * bytes or bitmaps, feedback none, plain and merged, every residual format, every schedule, clip; and value=qsgd
- * without feedback. Everything else (norm, layers=sensitivity, units other than elements, dgc, ef21) is refused at
- * creation.
+ * Supported: top-k within blocks (select exact or hist), values f32, bf16, f16 and int8, every index code of blocks,
+ * feedback none, plain and merged, every residual format, every schedule, clip; and value=qsgd without feedback.
+ * Everything else (norm, layers=sensitivity, units other than elements, dgc, ef21) is refused at creation.
  *
  * Link with libfrugrad_cuda. SPDX-License-Identifier: Apache-2.0
  */

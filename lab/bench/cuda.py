@@ -39,7 +39,7 @@ def data(n: int, kind: str) -> torch.Tensor:
     return x
 
 
-def cases(n: int, kind: str, k: int, residual: str, value: str, block: int):
+def cases(n: int, kind: str, k: float, residual: str, value: str, block: int):
     grad, stream = data(n, kind), torch.cuda.current_stream().cuda_stream
     other = torch.empty_like(grad)
     layout = Layout([Tensor("w", (n // 1024, 1024))])
@@ -58,10 +58,10 @@ def cases(n: int, kind: str, k: int, residual: str, value: str, block: int):
         c.decode_add(0, [f.data_ptr() for f in frames], 1 / 8, 0, n, other.data_ptr(), stream)
 
     def whole():
-        torch.topk(grad.abs(), n * k // 256, sorted=False)
+        torch.topk(grad.abs(), int(n * k / 256), sorted=False)
 
     def blocks():
-        torch.topk(grad.view(-1, block).abs(), max(1, k * block // 256), dim=1, sorted=False)
+        torch.topk(grad.view(-1, block).abs(), max(1, int(k * block / 256)), dim=1, sorted=False)
 
     kept = {"f32": 4, "bf16": 2, "int8": 1 + 2 / block, "int4": 0.5 + 2 / block}[residual]
     moved = n * (4 + 2 * kept) + length
@@ -71,7 +71,7 @@ def cases(n: int, kind: str, k: int, residual: str, value: str, block: int):
     return work, moved, c
 
 
-def measure(args, n: int, kind: str, k: int, residual: str, value: str) -> dict:
+def measure(args, n: int, kind: str, k: float, residual: str, value: str) -> dict:
     work, moved, c = cases(n, kind, k, residual, value, args.block)
     times = {name: [] for name in work}
     times.update({name + " queued": [] for name in work})
@@ -101,13 +101,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--sizes", type=int, nargs="+", default=[25_600_000 // 1024 * 1024, 124_439_808 // 1024 * 1024])
-    parser.add_argument("--block", type=int, choices=(64, 128, 256), default=256, help="k stays that of 256 elements")
+    parser.add_argument("--block", type=int, choices=(64, 128, 256, 1024, 4096), default=256,
+                        help="k stays that of 256 elements; long blocks also send 1/1000")
     parser.add_argument("--json", help="append rows to this file")
     args = parser.parse_args()
     machine = torch.cuda.get_device_name(), torch.version.cuda, torch.__version__
     for n in args.sizes:
         for kind in ("gaussian", "heavy"):
-            for k in (4, 16, 64, 128):
+            for k in ((0.256,) if args.block > 256 else ()) + (4, 16, 64, 128):
                 for residual, value in (("f32", "f32"), ("f32", "bf16"), ("int8", "bf16"), ("int8", "int8")):
                     row = measure(args, n, kind, k, residual, value)
                     row.update(device=machine[0], cuda=machine[1], torch=machine[2])

@@ -27,16 +27,15 @@
  * A block that contains a NaN or an infinity is skipped: zeros are sent at its first k indices, and its residual does
  * not change.
  */
-static __device__ inline uint32_t skip_block(const frugi_gpu_compress_args &p, uint32_t k, float x[8]) {
-    uint32_t mask = 0;
+template <class GROUP>
+static __device__ inline uint32_t skip_block(const GROUP *group, const frugi_gpu_compress_args &p, uint32_t k,
+                                             float x[8]) {
 #pragma unroll
-    for (int i = 0; i < FRUGI_LANE_ELEMENTS; i++) {
+    for (int i = 0; i < FRUGI_LANE_ELEMENTS; i++)
         x[i] = 0.0f;
-        mask |= (uint32_t)(frugi_element_index(frugi_lane(), i) < k) << i;
-    }
-    if (frugi_lane() == 0)
+    if (frugi_lane() == 0 && group->first_element() == 0)
         atomicAdd(&p.workspace->skipped, 1u);
-    return mask;
+    return valid_elements(k, group->first_element());
 }
 
 /* Addresses of a tile's gradient and residual. */
@@ -127,9 +126,12 @@ static __device__ inline uint32_t select_tile(const frugi_gpu_compress_args &p, 
     if constexpr (BLOCK < 256) {
         return select_short_tile<BLOCK>(p, tile, x, update, guess);
     } else {
-        uint32_t largest = largest_magnitude<256>(x);
-        *update = largest < FRUGI_INF_BITS;
-        return *update ? select(x, largest, tile, p.hist, guess) : skip_block(p, tile.k, x);
+        frugi_warp_group warp;
+        uint32_t pair[4];
+        pack_upper_halves(x, pair);
+        uint32_t largest = largest_upper(&warp, pair);
+        *update = largest < FRUGI_INF_BITS >> 16;
+        return *update ? select(&warp, x, pair, largest, tile, p.hist, guess) : skip_block(&warp, p, tile.k, x);
     }
 }
 
@@ -156,7 +158,7 @@ static __device__ __noinline__ void write_section_header(const frugi_gpu_section
     frugi_gpu_tile end = frugi_tile_at<BLOCK>(s, s->blocks - 1);
     uint64_t entries = end.before + end.k;
     uint64_t scales = (uint64_t)scale_bytes(s->value) * s->blocks;
-    uint64_t indices = s->index == FRUGI_INDEX_CODE_LOCAL    ? entries
+    uint64_t indices = s->index == FRUGI_INDEX_CODE_LOCAL    ? FRUGI_INDEX_BYTES<BLOCK> * entries
                        : s->index == FRUGI_INDEX_CODE_BITMAP ? BLOCK / 8ull * s->blocks
                                                              : 0;
     h[0] = s->index;
@@ -214,7 +216,7 @@ static __device__ inline uint32_t finish_writers(const frugi_gpu_compress_args &
     return sum ^ frugi_writer_finish(writers.values, smem->values, table, p.crc, p.frame, p.bytes);
 }
 
-/* Random numbers of 32 blocks: each lane draws the number of one block, for this and the following tiles. */
+/* Random numbers of 32 blocks: each lane draws the number of one block, for this one and the following. */
 typedef struct rng_cache {
     uint32_t values, used;
 } rng_cache;
@@ -286,7 +288,8 @@ static __device__ __noinline__ uint32_t emit_section_header(const frugi_gpu_comp
 /* All tiles of one warp of the grid. */
 template <int VALUE, int FORMAT, int BLOCK>
 static __device__ inline uint32_t compress_warp(const frugi_gpu_compress_args &p, crc_table &table, warp_smem *smem) {
-    uint32_t warp = blockIdx.x * WARPS + threadIdx.x / 32, warps = gridDim.x * WARPS, guess = 0, sum = 0;
+    uint32_t warp = blockIdx.x * WARPS + threadIdx.x / 32, warps = gridDim.x * WARPS, sum = 0;
+    uint32_t guess = 0;
     for (uint64_t first = (uint64_t)warp * p.warp_tiles; first < p.table.tiles;
          first += (uint64_t)warps * p.warp_tiles) {
         uint32_t left = p.table.tiles - (uint32_t)first,
@@ -305,16 +308,15 @@ static __device__ inline uint32_t compress_warp(const frugi_gpu_compress_args &p
     return sum;
 }
 
-/* The last thread block to finish in the last launch writes the frame's header. */
-template <int VALUE, int FORMAT, int BLOCK>
-static __global__ void __launch_bounds__(32 * WARPS, MIN_BLOCKS_PER_SM)
-    compress_kernel(const __grid_constant__ frugi_gpu_compress_args p) {
-    __shared__ warp_smem pages[WARPS];
-    __shared__ uint32_t table[4][256], sum, block_rank;
+/*
+ * Add the contribution of each warp to the frame's checksum. The last thread block to finish in the last launch writes
+ * the frame's header.
+ */
+static __device__ inline void finish_thread_block(const frugi_gpu_compress_args &p, uint32_t warp_crc) {
+    __shared__ uint32_t sum, block_rank;
     if (threadIdx.x == 0)
         sum = 0;
-    frugi_crc_load_tables(table, p.crc);
-    uint32_t warp_crc = compress_warp<VALUE, FORMAT, BLOCK>(p, table, &pages[threadIdx.x / 32]);
+    __syncthreads();
     if (frugi_lane() == 0)
         atomicXor(&sum, warp_crc);
     __syncthreads();
@@ -331,19 +333,35 @@ static __global__ void __launch_bounds__(32 * WARPS, MIN_BLOCKS_PER_SM)
 }
 
 template <int VALUE, int FORMAT, int BLOCK>
-static cudaError_t launch(const frugi_gpu_compress_args *p, int processors, cudaStream_t stream) {
-    auto kernel = compress_kernel<VALUE, FORMAT, BLOCK>;
+static __global__ void __launch_bounds__(32 * WARPS, MIN_BLOCKS_PER_SM)
+    compress_kernel(const __grid_constant__ frugi_gpu_compress_args p) {
+    __shared__ warp_smem pages[WARPS];
+    __shared__ uint32_t table[4][256];
+    frugi_crc_load_tables<32 * WARPS>(table, p.crc);
+    finish_thread_block(p, compress_warp<VALUE, FORMAT, BLOCK>(p, table, &pages[threadIdx.x / 32]));
+}
+
+typedef void compress_kernel_fn(const frugi_gpu_compress_args);
+
+/* Launch a kernel whose thread blocks process so many tiles at a time. */
+static cudaError_t launch(compress_kernel_fn *kernel, uint32_t threads, uint32_t tiles_at_once,
+                          const frugi_gpu_compress_args *p, int processors, cudaStream_t stream) {
     int each = 0;
-    cudaError_t error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, kernel, 32 * WARPS, 0);
+    cudaError_t error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, kernel, (int)threads, 0);
     if (error != cudaSuccess)
         return error;
-    uint32_t wanted = (p->table.tiles + WARPS - 1) / WARPS, largest = (uint32_t)(each * processors);
+    uint32_t wanted = (p->table.tiles + tiles_at_once - 1) / tiles_at_once, largest = (uint32_t)(each * processors);
     uint32_t grid = wanted < largest ? wanted : largest, share = (wanted + grid - 1) / grid;
     uint32_t runs = (share + MAX_WARP_TILES - 1) / MAX_WARP_TILES; /* of equal length, so that warps end together */
     frugi_gpu_compress_args args = *p;
     args.warp_tiles = (share + runs - 1) / runs;
-    FRUGI_LAUNCH(kernel, grid, 32 * WARPS, stream, args);
+    FRUGI_LAUNCH(kernel, grid, threads, stream, args);
     return cudaGetLastError();
+}
+
+template <int VALUE, int FORMAT, int BLOCK>
+static cudaError_t launch(const frugi_gpu_compress_args *p, int processors, cudaStream_t stream) {
+    return launch(compress_kernel<VALUE, FORMAT, BLOCK>, 32 * WARPS, WARPS, p, processors, stream);
 }
 
 template <int VALUE, int BLOCK>

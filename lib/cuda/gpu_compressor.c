@@ -32,7 +32,9 @@ typedef struct kernels {
 
 static const kernels all_kernels[] = {{64, frugi_gpu_compress_64, frugi_gpu_check_64, frugi_gpu_sum_64},
                                       {128, frugi_gpu_compress_128, frugi_gpu_check_128, frugi_gpu_sum_128},
-                                      {256, frugi_gpu_compress_256, frugi_gpu_check_256, frugi_gpu_sum_256}};
+                                      {256, frugi_gpu_compress_256, frugi_gpu_check_256, frugi_gpu_sum_256},
+                                      {1024, frugi_gpu_compress_1024, frugi_gpu_check_1024, frugi_gpu_sum_1024},
+                                      {4096, frugi_gpu_compress_4096, frugi_gpu_check_4096, frugi_gpu_sum_4096}};
 
 /* NULL if there are none for this length. */
 static const kernels *kernels_for(uint32_t block) {
@@ -48,10 +50,8 @@ static frug_status check_config(const struct frug_config *f, const frug_compress
     bool qsgd = f->value == FRUGI_VALUE_QSGD && f->unit == FRUGI_UNIT_ELEMENT && f->segment != FRUGI_SEGMENT_GROUP;
     FRUG_FAIL_IF(qsgd && f->feedback != FRUGI_FEEDBACK_NONE, FRUG_ERR_CONFIG,
                  "cuda: value=qsgd is supported with feedback=none only");
-    FRUG_FAIL_IF(
-        (frugi_compressor_by_units(plan) && !qsgd) || !kernels_for(f->block), FRUG_ERR_CONFIG,
-        "cuda: unsupported config; accepted: top-k of blocks of 64, 128 or 256 with value=f32, bf16, f16 or int8; "
-        "value=qsgd");
+    FRUG_FAIL_IF((frugi_compressor_by_units(plan) && !qsgd) || !kernels_for(f->block), FRUG_ERR_CONFIG,
+                 "cuda: unsupported config; accepted: top-k of blocks with value=f32, bf16, f16 or int8; value=qsgd");
     FRUG_FAIL_IF(f->feedback == FRUGI_FEEDBACK_DGC || f->feedback == FRUGI_FEEDBACK_EF21, FRUG_ERR_CONFIG,
                  "cuda: unsupported feedback; accepted: merged plain none");
     FRUG_FAIL_IF(f->norm != FRUGI_NORM_OFF, FRUG_ERR_CONFIG,
@@ -217,15 +217,15 @@ static frugi_gpu_section make_section(const frugi_frame_section *slice) {
                                .bytes = s->bytes,
                                .blocks = (uint32_t)s->blocks,
                                .tensor = s->tensor,
-                               .index = (uint8_t)s->index,
-                               .value = (uint8_t)s->value,
+                               .index = (uint32_t)s->index & 15u,
+                               .value = (uint32_t)s->value & 255u,
                                .dense = slice->dense,
-                               .last = (uint8_t)(s->last_length - 1)};
+                               .last = (s->last_length - 1) & 4095u};
 }
 
 size_t frugi_cuda_fill_table(const frug_cuda *g, const frugi_step_sections *cut, size_t from,
                              frugi_gpu_section_table *table) {
-    uint32_t each = FRUGI_GPU_WARP_TILE / g->config.block;
+    uint32_t each = g->config.block > FRUGI_GPU_WARP_TILE ? 1 : FRUGI_GPU_WARP_TILE / g->config.block;
     table->sections = 0;
     table->tiles = 0;
     table->block = g->config.block;

@@ -17,11 +17,12 @@
 #define FRUGI_SKIPPED_AT 10u
 #define FRUGI_CRC_AT     11u
 
-/** Copy the table of steps to shared memory; call with all 256 threads of the block. */
+/** Copy the table of steps to shared memory; call with all threads of the block. */
+template <uint32_t THREADS = 256>
 static __device__ inline void frugi_crc_load_tables(uint32_t table[4][256], const frugi_gpu_crc *crc) {
 #pragma unroll
-    for (int j = 0; j < 4; j++)
-        table[j][threadIdx.x] = crc->step[j][threadIdx.x];
+    for (uint32_t i = threadIdx.x; i < 1024; i += THREADS)
+        table[i / 256][i % 256] = crc->step[i / 256][i % 256];
     __syncthreads();
 }
 

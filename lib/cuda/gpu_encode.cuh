@@ -50,19 +50,6 @@ static __device__ inline void write_bitmap(unsigned char *to, uint32_t mask) {
     }
 }
 
-/*
- * The largest selected magnitude of block lane % FRUGI_TILE_BLOCKS. With select=hist it need not be the block's
- * largest: entries with the same upper half at lower indices are selected first.
- */
-template <int BLOCK> static __device__ inline uint32_t largest_selected(const float x[8], uint32_t mask) {
-    uint32_t largest[FRUGI_LANE_BLOCKS<BLOCK>] = {};
-#pragma unroll
-    for (int i = 0; i < FRUGI_LANE_ELEMENTS; i++)
-        largest[i / FRUGI_LANE_BLOCK_ELEMENTS<BLOCK>] =
-            max(largest[i / FRUGI_LANE_BLOCK_ELEMENTS<BLOCK>], mask >> i & 1u ? frugi_magnitude(x[i]) : 0u);
-    return max_over_lanes<BLOCK>(largest);
-}
-
 /* Writers of the three arrays of a section. */
 typedef struct section_writers {
     frugi_warp_writer scales, indices, values;
@@ -91,7 +78,8 @@ template <int VALUE> static __device__ inline float value_scale(float largest, u
 
 /*
  * Encode the scale of each block of a tile; sent_share is the share of each value that is sent. The scale is returned
- * for a block of 256, and written to shared memory for short blocks, where a lane has entries of several.
+ * for a block of 256, and written to shared memory for short blocks, where a lane has entries of several. It depends on
+ * the selected elements: with select=hist the largest of a block need not be one of them.
  */
 template <int VALUE, int BLOCK>
 static __device__ inline float encode_scales(const float x[8], uint32_t mask, uint32_t length, float sent_share,
@@ -100,7 +88,7 @@ static __device__ inline float encode_scales(const float x[8], uint32_t mask, ui
         return 0;
     unsigned char *to = reinterpret_cast<unsigned char *>(smem->scales) + writers->fill;
     uint32_t lane = frugi_lane(), bits;
-    float scale = value_scale<VALUE>(__fmul_rn(sent_share, frugi_bits_f32(largest_selected<BLOCK>(x, mask))), &bits);
+    float scale = value_scale<VALUE>(__fmul_rn(sent_share, frugi_bits_f32(largest_magnitude<BLOCK>(x, mask))), &bits);
     writers->fill += scale_bytes(VALUE) * (BLOCK == 256 ? 1 : (length + BLOCK - 1) / BLOCK);
     if (lane < FRUGI_TILE_BLOCKS<BLOCK>) {
         if (VALUE == FRUGI_VALUE_INT8)
@@ -115,19 +103,21 @@ static __device__ inline float encode_scales(const float x[8], uint32_t mask, ui
 
 /* Write the indices within the tile of the selected elements, in ascending order. */
 static __device__ inline void write_indices(unsigned char *to, uint32_t mask) {
-    uint32_t total, sums = prefix_sum(__popc(mask & 15u) | __popc(mask >> 4) << 16, &total), lane = frugi_lane();
-    unsigned char *half[2] = {to + (sums & 0xffffu), to + (total & 0xffffu) + (sums >> 16)};
+    frugi_warp_group warp;
+    uint32_t rank[2], lane = frugi_lane();
+    rank_entries(&warp, mask, rank);
+    unsigned char *half[2] = {to + rank[0], to + rank[1]};
 #pragma unroll
     for (int i = 0; i < FRUGI_LANE_ELEMENTS; i++)
         if (mask >> i & 1u)
             *half[i >> 2]++ = (unsigned char)frugi_element_index(lane, i);
 }
 
-/* Encode one value, of which the residual may retain a share; returns the new residual. */
+/* Encode one value, of which the residual, if there is one, may retain a share; returns the new residual. */
 template <int VALUE>
-static __device__ inline float encode_with_retention(const frugi_gpu_compress_args &p, unsigned char *values,
-                                                     uint32_t rank, float x, float scale) {
-    if (p.retention > 0.0f)
+static __device__ inline float encode_with_retention(const frugi_gpu_compress_args &p, bool has_residual,
+                                                     unsigned char *values, uint32_t rank, float x, float scale) {
+    if (has_residual && p.retention > 0.0f)
         return __fadd_rn(encode_value<VALUE>(values, rank, __fmul_rn(p.sent_share, x), scale),
                          __fmul_rn(p.retention, x));
     return encode_value<VALUE>(values, rank, x, scale);
@@ -136,8 +126,8 @@ static __device__ inline float encode_with_retention(const frugi_gpu_compress_ar
 /*
  * Encode all entries of a tile; x becomes the residual. The number of entries differs from lane to lane, so they are
  * redistributed: indices are written first, one byte each; then each lane encodes every 32nd entry and replaces its
- * index in the tile by its index in the block. Bitmaps overwrite the indices afterwards; the bitmaps of several blocks
- * form one of the tile.
+ * index in the tile by its index in the block. (Encoding each entry in the lane that has it was slower, even for f32.)
+ * Bitmaps overwrite the indices afterwards; the bitmaps of several blocks form one of the tile.
  */
 template <int VALUE, int FORMAT, int BLOCK>
 static __device__ inline void encode_tile(const frugi_gpu_compress_args &p, uint32_t index, const frugi_gpu_tile &tile,
@@ -161,8 +151,7 @@ static __device__ inline void encode_tile(const frugi_gpu_compress_args &p, uint
             scale = smem->block_scale[index_in_tile / BLOCK];
         if (BLOCK < 256)
             indices[e] = (unsigned char)(index_in_tile % BLOCK);
-        *one = HAS_RESIDUAL ? encode_with_retention<VALUE>(p, values, e, *one, scale)
-                            : encode_value<VALUE>(values, e, *one, scale);
+        *one = encode_with_retention<VALUE>(p, HAS_RESIDUAL, values, e, *one, scale);
     }
     __syncwarp();
     float4 a = four[lane], b = four[32 + lane];

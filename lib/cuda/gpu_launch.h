@@ -14,7 +14,8 @@
 extern "C" {
 #endif
 
-/** Elements of a warp tile: consecutive elements of a tensor that a warp processes together, one block or several. */
+/** Elements of a warp tile: consecutive elements that a warp processes together, a part of a block or several blocks.
+ */
 #define FRUGI_GPU_WARP_TILE 256u
 
 #define FRUGI_GPU_SECTIONS     40u /* per launch */
@@ -33,14 +34,14 @@ typedef struct frugi_gpu_section {
     uint64_t index_at, value_at, bytes;
     uint32_t tiles_before; /* of the sections before, in this launch */
     uint32_t tiles, blocks;
-    uint8_t index, value, dense, last; /* last: elements of the last block, minus 1 */
+    uint32_t index : 4, value : 8, dense : 1, last : 12; /* last: elements of the last block, minus 1 */
 } frugi_gpu_section;
 
 typedef struct frugi_gpu_section_table {
     frugi_gpu_section section[FRUGI_GPU_SECTIONS];
     uint32_t sections;
     uint32_t tiles; /* of all sections */
-    uint32_t block; /* elements per block: 64, 128 or 256 */
+    uint32_t block; /* elements per block */
 } frugi_gpu_section_table;
 
 /**
@@ -147,7 +148,7 @@ typedef struct frugi_gpu_qsgd_encode_args {
     unsigned char *skipped; /* one flag per block */
     frugi_gpu_workspace *workspace;
     uint64_t begin;
-    uint32_t block;   /* elements per block: 64, 128 or 256 */
+    uint32_t block;   /* elements per block */
     uint32_t largest; /* norms are largest magnitudes */
 } frugi_gpu_qsgd_encode_args;
 
@@ -179,6 +180,8 @@ typedef struct frugi_gpu_sum_args {
 cudaError_t frugi_gpu_compress_64(const frugi_gpu_compress_args *args, int processors, cudaStream_t stream);
 cudaError_t frugi_gpu_compress_128(const frugi_gpu_compress_args *args, int processors, cudaStream_t stream);
 cudaError_t frugi_gpu_compress_256(const frugi_gpu_compress_args *args, int processors, cudaStream_t stream);
+cudaError_t frugi_gpu_compress_1024(const frugi_gpu_compress_args *args, int processors, cudaStream_t stream);
+cudaError_t frugi_gpu_compress_4096(const frugi_gpu_compress_args *args, int processors, cudaStream_t stream);
 
 /** The norm of a range, and the factor that clips it to `clip`. */
 cudaError_t frugi_gpu_norm_launch(const frugi_gpu_norm_args *norm, int processors, cudaStream_t stream);
@@ -203,11 +206,15 @@ cudaError_t frugi_gpu_check_frames_launch(const frugi_gpu_frame_header *frame_he
 cudaError_t frugi_gpu_check_64(const frugi_gpu_sum_args *sum, int processors, cudaStream_t stream);
 cudaError_t frugi_gpu_check_128(const frugi_gpu_sum_args *sum, int processors, cudaStream_t stream);
 cudaError_t frugi_gpu_check_256(const frugi_gpu_sum_args *sum, int processors, cudaStream_t stream);
+cudaError_t frugi_gpu_check_1024(const frugi_gpu_sum_args *sum, int processors, cudaStream_t stream);
+cudaError_t frugi_gpu_check_4096(const frugi_gpu_sum_args *sum, int processors, cudaStream_t stream);
 
 /** dst = keep * dst + gain * (sum of the frames), unless an error was found before. */
 cudaError_t frugi_gpu_sum_64(const frugi_gpu_sum_args *sum, int processors, cudaStream_t stream);
 cudaError_t frugi_gpu_sum_128(const frugi_gpu_sum_args *sum, int processors, cudaStream_t stream);
 cudaError_t frugi_gpu_sum_256(const frugi_gpu_sum_args *sum, int processors, cudaStream_t stream);
+cudaError_t frugi_gpu_sum_1024(const frugi_gpu_sum_args *sum, int processors, cudaStream_t stream);
+cudaError_t frugi_gpu_sum_4096(const frugi_gpu_sum_args *sum, int processors, cudaStream_t stream);
 
 /** The same three for sections of value=qsgd: encode, check, sum. */
 cudaError_t frugi_gpu_qsgd_encode_launch(const frugi_gpu_qsgd_encode_args *args, int processors, cudaStream_t stream);

@@ -54,22 +54,29 @@ static __device__ inline uint64_t fields_at(const frugi_gpu_qsgd_table &table, c
 
 /* ---- encode ------------------------------------------------------------------------------------------ */
 
-/* Mark the blocks that contain a NaN or an infinity. A warp checks the four quarters of a tile. */
+/* A bit for each quarter of a warp tile of `length` elements that contains a NaN or an infinity. */
+static __device__ inline uint32_t nonfinite_quarters(const float *tile, uint32_t length) {
+    float x[FRUGI_LANE_ELEMENTS];
+    uint32_t nonfinite = 0;
+    frugi_load_tile(tile, length, x);
+#pragma unroll
+    for (int i = 0; i < FRUGI_LANE_ELEMENTS; i++)
+        nonfinite |= frugi_magnitude(x[i]) >= FRUGI_INF_BITS ? 1u << (frugi_lane() / 16 + i / 4 * 2) : 0u;
+    return __reduce_or_sync(FRUGI_ALL_LANES, nonfinite);
+}
+
+/* Mark the blocks that contain a NaN or an infinity. A warp checks the blocks of a tile, or a long block. */
 static __global__ void __launch_bounds__(32 * WARPS)
     mark_skipped_kernel(const __grid_constant__ frugi_gpu_qsgd_encode_args p) {
     uint32_t warp = blockIdx.x * WARPS + threadIdx.x / 32, warps = gridDim.x * WARPS, lane = frugi_lane();
-    uint32_t blocks = FRUGI_GPU_WARP_TILE / p.block, quarters = 4 / blocks; /* quarters per block */
+    uint32_t span = max(p.block, FRUGI_GPU_WARP_TILE), blocks = span / p.block, quarters = 4 / blocks; /* per block */
     for (uint32_t r = 0; r < p.table.sections; r++) {
         const frugi_gpu_qsgd_section *section = &p.table.section[r];
-        for (uint64_t at = warp; at * FRUGI_GPU_WARP_TILE < section->count; at += warps) {
-            float x[FRUGI_LANE_ELEMENTS];
-            uint32_t nonfinite = 0,
-                     length = (uint32_t)min(section->count - at * FRUGI_GPU_WARP_TILE, (uint64_t)FRUGI_GPU_WARP_TILE);
-            frugi_load_tile(p.grad + (section->begin - p.begin) + at * FRUGI_GPU_WARP_TILE, length, x);
-#pragma unroll
-            for (int i = 0; i < FRUGI_LANE_ELEMENTS; i++)
-                nonfinite |= frugi_magnitude(x[i]) >= FRUGI_INF_BITS ? 1u << (lane / 16 + i / 4 * 2) : 0u;
-            nonfinite = __reduce_or_sync(FRUGI_ALL_LANES, nonfinite);
+        for (uint64_t at = warp; at * span < section->count; at += warps) {
+            uint32_t nonfinite = 0, length = (uint32_t)min(section->count - at * span, (uint64_t)span);
+            const float *first = p.grad + (section->begin - p.begin) + at * span;
+            for (uint32_t i = 0; i < length; i += FRUGI_GPU_WARP_TILE)
+                nonfinite |= nonfinite_quarters(first + i, min(length - i, FRUGI_GPU_WARP_TILE));
             if (lane * p.block >= length)
                 continue;
             bool skipped = nonfinite >> lane * quarters & ((1u << quarters) - 1u);

@@ -5,7 +5,7 @@
 #ifndef FRUGI_GPU_RESIDUAL_CUH
 #define FRUGI_GPU_RESIDUAL_CUH
 
-#include "cuda/gpu_warp.cuh"
+#include "cuda/gpu_group.cuh"
 
 #include "feedback/residual_format.h"
 
@@ -41,7 +41,7 @@ static __device__ inline residual_ptr advance_residual(const residual_ptr &first
 
 /* Whether a tile of so many elements has a lane's block j; a block of 256 is alone and always exists. */
 template <int BLOCK> static __device__ inline bool block_exists(int j, uint32_t length) {
-    return BLOCK == 256 || frugi_lane_block<BLOCK>(j) * BLOCK < length;
+    return BLOCK >= 256 || frugi_lane_block<BLOCK>(j) * BLOCK < length;
 }
 
 /* Load the residual of a tile of so many elements; zeros for blocks that do not exist. */
@@ -132,14 +132,32 @@ static __device__ inline uint32_t max_over_lanes(const uint32_t largest[FRUGI_LA
     return BLOCK == 64 && lane & 2u ? (lane % 2 ? all[3] : all[2]) : low;
 }
 
-/** The largest magnitude of block lane % FRUGI_TILE_BLOCKS of a tile. */
-template <int BLOCK> static __device__ inline uint32_t largest_magnitude(const float x[8]) {
-    uint32_t largest[FRUGI_LANE_BLOCKS<BLOCK>] = {};
+/** The largest magnitude of a lane's elements in mask, for each of its blocks. */
+template <int BLOCK>
+static __device__ inline void lane_largest(const float x[8], uint32_t mask,
+                                           uint32_t largest[FRUGI_LANE_BLOCKS<BLOCK>]) {
+#pragma unroll
+    for (int i = 0; i < FRUGI_LANE_BLOCKS<BLOCK>; i++)
+        largest[i] = 0;
 #pragma unroll
     for (int i = 0; i < FRUGI_LANE_ELEMENTS; i++)
         largest[i / FRUGI_LANE_BLOCK_ELEMENTS<BLOCK>] =
-            max(largest[i / FRUGI_LANE_BLOCK_ELEMENTS<BLOCK>], frugi_magnitude(x[i]));
+            max(largest[i / FRUGI_LANE_BLOCK_ELEMENTS<BLOCK>], mask >> i & 1u ? frugi_magnitude(x[i]) : 0u);
+}
+
+/** The largest magnitude of block lane % FRUGI_TILE_BLOCKS of a tile, of the elements in mask. */
+template <int BLOCK> static __device__ inline uint32_t largest_magnitude(const float x[8], uint32_t mask = 255u) {
+    uint32_t largest[FRUGI_LANE_BLOCKS<BLOCK>];
+    lane_largest<BLOCK>(x, mask, largest);
     return max_over_lanes<BLOCK>(largest);
+}
+
+/** The largest magnitude of the elements in mask of a block that a group processes. */
+template <class GROUP>
+static __device__ inline uint32_t largest_of_group(GROUP *group, const float x[8], uint32_t mask = 255u) {
+    uint32_t largest[1];
+    lane_largest<256>(x, mask, largest);
+    return group->max(largest[0]);
 }
 
 /* x / scale in fixed point with 15 fractional bits, plus a random fraction, truncated: see residual_format.c. */
@@ -212,6 +230,32 @@ static __device__ inline void store_residual(const residual_ptr &dst, const uint
             lane_scale = frugi_bits_f32(__shfl_sync(FRUGI_ALL_LANES, frugi_f32_bits(inverse), (int)block));
         if (BLOCK == 256 || update >> block & 1u)
             store_four<FORMAT>(dst.residual, j, first, lane_scale, x + 4 * j);
+    }
+}
+
+/** Address of the residual of this warp's part of a long block. */
+template <int FORMAT, int BLOCK>
+static __device__ inline residual_ptr residual_part(const residual_ptr &first, uint64_t block) {
+    const uint32_t WARPS_EACH = FRUGI_BLOCK_WARPS<BLOCK>;
+    residual_ptr part =
+        advance_residual<FORMAT, (int)FRUGI_GPU_WARP_TILE>(first, block * WARPS_EACH + threadIdx.x / 32);
+    return {part.residual, first.scale + block};
+}
+
+/** Store this warp's part of a long block; random: the random number of the block. Call with all warps. */
+template <int FORMAT, int BLOCK>
+static __device__ inline void store_residual_part(frugi_block_group<BLOCK> *group, const residual_ptr &dst,
+                                                  uint32_t random, const float x[8]) {
+    float inverse = 0;
+    if (FORMAT == FRUGI_RESIDUAL_INT8 || FORMAT == FRUGI_RESIDUAL_INT4) {
+        uint16_t scale = residual_scale<FORMAT>(largest_of_group(group, x), &inverse);
+        if (threadIdx.x == 0)
+            *dst.scale = scale;
+    }
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+        uint32_t first_element = group->first_element() + frugi_element_index(frugi_lane(), 4 * j);
+        store_four<FORMAT>(dst.residual, j, random + first_element * FRUGI_WEYL, inverse, x + 4 * j);
     }
 }
 

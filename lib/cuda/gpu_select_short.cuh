@@ -159,8 +159,9 @@ static __device__ inline void search_lower_short(const float x[8], uint32_t k, c
 
 /* Select the k largest of blocks in which more than k elements reach t (where `open` is 1), or exactly k. */
 template <int BLOCK>
-static __device__ inline uint32_t resolve_ties_short(const float x[8], const uint32_t upper[4], const frugi_gpu_tile &tile,
-                                                     uint32_t k, uint32_t t, uint32_t open, bool hist) {
+static __device__ inline uint32_t resolve_ties_short(const float x[8], const uint32_t upper[4],
+                                                     const frugi_gpu_tile &tile, uint32_t k, uint32_t t, uint32_t open,
+                                                     bool hist) {
     uint32_t above, tied; /* certainly selected; candidates for the remaining entries */
     if (hist) {
         above = mask_per_block(upper, t + open);

@@ -1,5 +1,6 @@
 /*
- * gpu_warp.cuh - a warp tile, 256 elements in the registers of a warp: one block of 256, two of 128 or four of 64.
+ * gpu_warp.cuh - a warp tile, 256 elements in the registers of a warp: a block of 256, two of 128, four of 64, or a
+ * part of a long block.
  *
  * Lane l has elements 4l .. 4l+3 and 128+4l .. 128+4l+3, so that every load and store of a warp is contiguous. Of a
  * block of 256 a lane has eight elements; of short blocks it has four elements of each of two blocks, which are spread
@@ -34,10 +35,13 @@ static __device__ inline uint32_t frugi_element_index(uint32_t lane, int i) {
 }
 
 /** Blocks per tile; blocks of which a lane has elements, and how many of each; lanes per block. */
-template <int BLOCK> constexpr uint32_t FRUGI_TILE_BLOCKS = FRUGI_GPU_WARP_TILE / BLOCK;
-template <int BLOCK> constexpr int FRUGI_LANE_BLOCKS = BLOCK == 256 ? 1 : 2;
+template <int BLOCK> constexpr uint32_t FRUGI_TILE_BLOCKS = BLOCK > 256 ? 1 : FRUGI_GPU_WARP_TILE / BLOCK;
+template <int BLOCK> constexpr int FRUGI_LANE_BLOCKS = BLOCK >= 256 ? 1 : 2;
 template <int BLOCK> constexpr int FRUGI_LANE_BLOCK_ELEMENTS = FRUGI_LANE_ELEMENTS / FRUGI_LANE_BLOCKS<BLOCK>;
 template <int BLOCK> constexpr uint32_t FRUGI_BLOCK_LANES = BLOCK == 64 ? 16 : 32;
+
+/** Bytes of an index within a block. */
+template <int BLOCK> constexpr uint32_t FRUGI_INDEX_BYTES = BLOCK > 256 ? 2 : 1;
 
 /** Bits of a field. */
 template <int BLOCK> constexpr int FRUGI_FIELD_BITS = BLOCK / 8;
@@ -62,8 +66,8 @@ static __device__ inline const frugi_gpu_section *frugi_find_section(const frugi
 
 /** Elements of the tile that begins with block b. */
 template <int BLOCK> static __device__ inline uint32_t frugi_tile_length(const frugi_gpu_section *s, uint32_t b) {
-    if (BLOCK == 256)
-        return b + 1 == s->blocks ? s->last + 1u : 256u;
+    if (BLOCK >= 256)
+        return b + 1 == s->blocks ? s->last + 1u : (uint32_t)BLOCK;
     uint32_t left = s->blocks - b;
     return left > FRUGI_TILE_BLOCKS<BLOCK> ? FRUGI_GPU_WARP_TILE : (left - 1) * BLOCK + s->last + 1u;
 }
@@ -74,7 +78,7 @@ static __device__ inline uint64_t frugi_entries_before(const frugi_gpu_section *
     return (uint64_t)b * whole + (((uint64_t)b * part + s->carried) >> 32);
 }
 
-/** A tile of a section: its position in the section's arrays, its numbers of entries and elements. */
+/** A tile of a section, or a long block: its position in the section's arrays, its numbers of entries and elements. */
 typedef struct frugi_gpu_tile {
     uint64_t before;
     uint32_t b, k, length; /* b: first block; k: entries */
@@ -83,7 +87,8 @@ typedef struct frugi_gpu_tile {
 } frugi_gpu_tile;
 
 /* Set entries and elements. The last block of a section may be shorter than the others. */
-template <int BLOCK> static __device__ inline void frugi_tile_measure(const frugi_gpu_section *s, frugi_gpu_tile *tile) {
+template <int BLOCK>
+static __device__ inline void frugi_tile_measure(const frugi_gpu_section *s, frugi_gpu_tile *tile) {
     uint32_t whole = (uint32_t)(s->kappa >> 32), part = (uint32_t)s->kappa, below = tile->below;
     tile->length = frugi_tile_length<BLOCK>(s, tile->b);
     tile->k = tile->starts = 0;
@@ -114,7 +119,7 @@ template <int BLOCK> static __device__ inline void frugi_tile_next(const frugi_g
 
 /** The entries of each block of a tile, in its field. */
 template <int BLOCK> static __device__ inline uint32_t frugi_tile_counts(const frugi_gpu_tile &tile) {
-    return BLOCK == 256
+    return BLOCK >= 256
                ? tile.k
                : (tile.starts >> FRUGI_FIELD_BITS<BLOCK> % 32 | tile.k << (32 - FRUGI_FIELD_BITS<BLOCK>)) - tile.starts;
 }

@@ -23,8 +23,9 @@ enum { WORKERS = 5, STEPS = 5 }; /* so that kernels that sum four frames at a ti
 /* FRUG_TEST_EVERY=n: test only every n-th configuration, with fewer steps and less data, for slow tools. */
 static int config_stride = 1;
 static uint64_t step_stride = 1, columns = 211;
+static int compressing = WORKERS; /* workers that compress; the others send the same frames again */
 /* Rows in layout 3. FRUG_TEST_LARGE: more of them, so that a warp of a large GPU has several blocks, too. */
-static uint64_t tall_rows = 1973;
+static uint64_t tall_rows = 987;
 static uint64_t rng_state = 1;
 
 static uint32_t next_random(void) {

@@ -16,9 +16,10 @@ static void sum_both(cuda_fixture *s, uint64_t step, int apply) {
     const void *cpu[WORKERS], *gpu[WORKERS];
     size_t lens[WORKERS];
     for (int i = 0; i < WORKERS; i++) {
-        cpu[i] = s->w[i].cpu_frame;
-        gpu[i] = s->w[i].gpu_frame;
-        lens[i] = s->w[i].len;
+        const worker *w = &s->w[i % compressing];
+        cpu[i] = w->cpu_frame;
+        gpu[i] = w->gpu_frame;
+        lens[i] = w->len;
     }
     for (uint64_t i = 0; i < s->n; i++)
         s->dst[i] = next_random() % 9 ? sample_value(HEAVY) : -0.0f;
@@ -54,17 +55,20 @@ static void residual_add_both(cuda_fixture *s, worker *w, uint64_t step, uint64_
     assert_int_equal(frug_cuda_residual_add(w->gpu, step, (frug_range){begin, count}, s->gpu_grad, NULL), FRUG_OK);
 }
 
+/* With fewer configurations, each has half the kinds of data; the next one has the others. */
 static void check_parity(const char *text, int layout_number) {
+    static int first_kind;
     cuda_fixture s;
     setup_fixture(&s, text, layout_number);
-    for (int k = 0; k < KINDS; k++)
+    first_kind = config_stride > 1 ? !first_kind : 0;
+    for (int k = first_kind; k<KINDS; k += config_stride> 1 ? 2 : 1)
         for (uint64_t step = 0; step < STEPS; step += step_stride) {
-            for (int i = 0; i < WORKERS; i++)
+            for (int i = 0; i < compressing; i++)
                 compress_both(&s, &s.w[i], step, (data_kind)k);
             if (k != HUGE_ONES) /* their sums overflow, on both sides, but not always alike */
                 sum_both(&s, step, (int)step % 2);
-            residual_add_both(&s, &s.w[step % WORKERS], step, 0, s.n, (data_kind)k);
-            compare_states(&s, &s.w[step % WORKERS]);
+            residual_add_both(&s, &s.w[(int)step % compressing], step, 0, s.n, (data_kind)k);
+            compare_states(&s, &s.w[(int)step % compressing]);
         }
     teardown_fixture(&s);
 }
@@ -82,12 +86,12 @@ static void test_parity(void **unused) {
                                        "feedback=merged,hold=auto,schedule=frugrad:0:0.94:0.5,min_size=600"};
     char text[160];
     (void)unused;
-    for (int b = 64; b <= 256; b *= 2) {
-        bool thinned = b < 256 && config_stride > 1;
-        for (int i = thinned ? b / 64 : 0; i < 4 * 4 * 8;
-             i += thinned ? b / 64 * (4 * config_stride + 3) : config_stride) {
+    for (int b = 0; b < 5; b++) {
+        static const int blocks[] = {256, 64, 128, 1024, 4096};
+        bool thinned = b > 0 && config_stride > 1;
+        for (int i = thinned ? b : 0; i < 4 * 4 * 8; i += thinned ? 4 * config_stride + 3 : config_stride) {
             int v = i / 32, r = i / 8 % 4, m = i % 8;
-            snprintf(text, sizeof text, "frugrad,block=%d,value=%s,residual=%s,%s", b, values[v], residuals[r],
+            snprintf(text, sizeof text, "frugrad,block=%d,value=%s,residual=%s,%s", blocks[b], values[v], residuals[r],
                      more[m]);
             check_parity(text, (v + r + m) % 2);
         }
@@ -111,6 +115,8 @@ static void test_parity(void **unused) {
     check_parity("frugrad,block=128,value=f16,feedback=none,min_size=600", 0);
     check_parity("frugrad,block=64,value=int8,feedback=none,index=bitmap,schedule=constant:0.99,min_size=1", 1);
     check_parity("qsgd,block=64,min_size=600,levels=5,bucket=264,clip=20", 0);
+    check_parity("qsgd,block=4096,min_size=600,levels=5,bucket=264", 1);
+    check_parity("frugrad,block=1024,value=f16,feedback=none,clip=20,min_size=600", 1);
 }
 
 /* As many consecutive tiles as a warp ever processes: scales fill a checksum group, random numbers are drawn again. */
@@ -119,10 +125,12 @@ static void test_long_tile_sequences(void **unused) {
                                         "frugrad,value=f16,residual=int4,feedback=plain,schedule=constant:0.5",
                                         "frugrad,value=bf16,residual=bf16,feedback=plain,schedule=constant:0.999",
                                         "frugrad,block=64,value=int8,residual=int4,feedback=merged",
-                                        "frugrad,block=128,value=f16,residual=bf16,select=exact,schedule=constant:0.7"};
+                                        "frugrad,block=128,value=f16,residual=bf16,select=exact,schedule=constant:0.7",
+                                        "frugrad,block=1024,value=int8,residual=int8,feedback=merged,select=exact",
+                                        "frugrad,block=4096,residual=bf16,schedule=constant:0.999"};
     cuda_fixture s;
     (void)unused;
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 7; i++) {
         setup_fixture(&s, texts[i], 3);
         for (uint64_t step = 0; step < 2; step++)
             compress_both(&s, &s.w[0], step, HEAVY);
@@ -249,6 +257,7 @@ static void test_damaged_frames(void **unused) {
     (void)unused;
     check_damaged_frames("frugrad");
     check_damaged_frames("frugrad,block=64");
+    check_damaged_frames("frugrad,block=4096");
     check_damaged_frames("qsgd,levels=5,bucket=264");
 }
 
@@ -445,14 +454,24 @@ static void test_crafted_short(void **unused) {
     check_crafted_frame("frugrad,block=64,value=f16,schedule=constant:0.7", payload + 3, 0x7f, FRUG_ERR_FORMAT);
 }
 
+/* Indices of two bytes, and bitmaps that several warps read. */
+static void test_crafted_long(void **unused) {
+    const size_t payload = 96;
+    (void)unused;
+    check_crafted_frame("frugrad,block=1024,value=f32,schedule=constant:0.95", payload + 1, 0x7f, FRUG_ERR_FORMAT);
+    check_crafted_frame("frugrad,block=4096,value=f32,schedule=constant:0.99", payload + 2 * 39 + 1, 0,
+                        FRUG_ERR_FORMAT);
+    check_crafted_frame("frugrad,block=4096,value=f32,schedule=constant:0.99", 48 + 3, 1, FRUG_ERR_MISMATCH);
+    check_crafted_frame("frugrad,block=1024,value=bf16,schedule=constant:0.5", payload + 31, 0x00, FRUG_ERR_FORMAT);
+    check_crafted_frame("frugrad,block=4096,value=bf16,schedule=constant:0.5", payload + 511, 0x00, FRUG_ERR_FORMAT);
+    check_crafted_frame("frugrad,block=4096,value=f32,schedule=constant:0.5", payload, 0xff, FRUG_ERR_FORMAT);
+    check_crafted_frame("frugrad,block=4096,value=int8,schedule=constant:0.99", payload + 1, 0x7f, FRUG_ERR_FORMAT);
+    check_crafted_frame("frugrad,block=1024,value=f16,schedule=constant:0.7", payload, 0x7f, FRUG_ERR_FORMAT);
+}
+
 static void test_unsupported_configs(void **unused) {
-    static const char *const damaged[] = {"dgc",
-                                          "topk",
-                                          "frugrad,value=int4",
-                                          "frugrad,norm=follow",
-                                          "frugrad,block=1024",
-                                          "2:4",
-                                          "frugrad,layers=sensitivity"};
+    static const char *const damaged[] = {
+        "dgc", "topk", "frugrad,value=int4", "frugrad,norm=follow", "2:4", "frugrad,layers=sensitivity"};
     (void)unused;
     for (size_t i = 0; i < sizeof damaged / sizeof *damaged; i++) {
         frug_config *config;
@@ -508,23 +527,19 @@ int main(void) {
     const char *stride_text = getenv("FRUG_TEST_EVERY");
     int devices = 0;
     if (stride_text && atoi(stride_text) > 1)
-        config_stride = atoi(stride_text), step_stride = 3, columns = 67;
+        config_stride = atoi(stride_text), step_stride = 3, columns = 67, compressing = 2;
     if (getenv("FRUG_TEST_LARGE"))
-        tall_rows *= 120; /* 62 M elements */
+        tall_rows *= 240; /* 62 M elements */
     if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
         puts("test_cuda: no CUDA device, all tests skipped");
         return 77;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_checksums),
-        cmocka_unit_test(test_parity),
-        cmocka_unit_test(test_ranges),
-        cmocka_unit_test(test_damaged_frames),
-        cmocka_unit_test(test_crafted_frames),
-        cmocka_unit_test(test_crafted_short),
-        cmocka_unit_test(test_unsupported_configs),
-        cmocka_unit_test(test_norm),
-        cmocka_unit_test(test_long_tile_sequences),
+        cmocka_unit_test(test_checksums),      cmocka_unit_test(test_parity),
+        cmocka_unit_test(test_ranges),         cmocka_unit_test(test_damaged_frames),
+        cmocka_unit_test(test_crafted_frames), cmocka_unit_test(test_crafted_short),
+        cmocka_unit_test(test_crafted_long),   cmocka_unit_test(test_unsupported_configs),
+        cmocka_unit_test(test_norm),           cmocka_unit_test(test_long_tile_sequences),
 #ifndef CUDA_EMULATED
         cmocka_unit_test(test_graph),
 #endif

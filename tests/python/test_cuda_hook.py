@@ -20,14 +20,15 @@ from frugrad import _cuda
 from frugrad.torch import DDPState, device, hook, ranges
 
 EMULATED = os.environ.get("FRUGRAD_CUDA_EMULATED", "")
-SHAPES = ((300, 70), (513,), (64, 3, 3, 3), (1000, 41), (5,), (129, 128), (2, 3))
+SHAPES = ((80, 70), (513,), (64, 3, 3, 3), (300, 41), (5,), (129, 32), (2, 3))
 ALIKE = ("feedback=merged", "feedback=plain,value=int8", "feedback=none,value=f32", "schedule=constant:0.99",
          "schedule=constant:0.999,feedback=plain", "feedback=plain,residual=f32,index=bitmap",
          "warmup=2,feedback=plain", "feedback=plain,residual=int4,select=exact", "frugrad-paper",
          "reduce=split,feedback=plain,value=f32",
          "reduce=split,feedback=plain,schedule=constant:0.99", "reduce=split,schedule=frugrad:0.5:0.94:0.5",
          "reduce=split,warmup=2", "feedback=merged,hold=auto", "reduce=split,feedback=merged,hold=auto",
-         "block=64,residual=int4", "block=128,index=bitmap,schedule=constant:0.8", "block=64,reduce=split,feedback=plain")
+         "block=64,residual=int4", "block=128,index=bitmap,schedule=constant:0.8", "block=64,reduce=split,feedback=plain",
+         "block=1024,residual=int8", "block=4096,reduce=split,feedback=plain,schedule=constant:0.999")
 KEPT = ("reduce=split,down=2,feedback=merged,hold=0.5,residual=f32,value=f32",
         "reduce=split,down=2,feedback=plain,residual=f32,value=f32", "reduce=split,down=1,feedback=plain,residual=f32")
 
@@ -64,7 +65,7 @@ class Run:
             self.state._direct = True
         self.wrap(group)
 
-    def wrap(self, group=None, cap=0.05, **options):
+    def wrap(self, group=None, cap=0.015, **options):
         self.ddp = nn.parallel.DistributedDataParallel(self.model, bucket_cap_mb=cap, process_group=group, **options)
         self.ddp.register_comm_hook(self.state, hook)
 
@@ -93,7 +94,7 @@ def given(step, rank, spoil=None):
 
 def begin(kind, seconds=60):
     torch.set_num_threads(1)
-    dist._DEFAULT_FIRST_BUCKET_BYTES = 20000
+    dist._DEFAULT_FIRST_BUCKET_BYTES = 6000
     if kind == "nccl":
         torch.cuda.set_device(RANK)
     dist.init_process_group("nccl" if kind == "nccl" else "gloo", timeout=timedelta(seconds=seconds))
@@ -128,7 +129,7 @@ def large_buckets(kind):
     for config in ("feedback=plain,schedule=constant:0.97", "reduce=split,feedback=plain,schedule=constant:0.97"):
         there, here = Run(config, kind), Run(config, kind, on_host=True)
         for i in range(3):
-            ranges._MOST = 9000
+            ranges._MOST = 2700
             cut = there.step(i)
             ranges._MOST = most
             results.append(equal(cut, here.step(i)))
@@ -146,7 +147,7 @@ def grown(kind):
         for i in range(4):
             run.model.w[3].requires_grad_(i > 1)
             if i in (0, 2):
-                run.wrap(group, cap=0.05 * (i + 1))
+                run.wrap(group, cap=0.015 * (i + 1))
             run.step(i)
         runs.append(run)
     left = [run.state.residuals() for run in runs]
@@ -229,7 +230,7 @@ def fallback(kind):
     """A config that kernels do not take: one note, with the reason, and the host's bits."""
     begin(kind)
     results = []
-    for config, reason in (("norm=follow", "length"), ("threshold", "length"), ("block=1024", "256")):
+    for config, reason in (("norm=follow", "length"), ("threshold", "length"), ("feedback=dgc", "feedback")):
         there, here = Run(config, kind), Run(config, kind, on_host=True)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")

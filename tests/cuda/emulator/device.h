@@ -242,6 +242,14 @@ static inline uint32_t __vminu2(uint32_t a, uint32_t b) {
     return apply_per_half<uint16_t>(a, b, [](uint16_t x, uint16_t y) { return min(x, y); });
 }
 
+static inline int __viaddmax_s32(int a, int b, int c) {
+    return max(a + b, c);
+}
+
+static inline int __viaddmin_s32(int a, int b, int c) {
+    return min(a + b, c);
+}
+
 static inline uint32_t __viaddmax_s16x2(uint32_t a, uint32_t b, uint32_t c) {
     return __vmaxs2(__vadd2(a, b), c);
 }

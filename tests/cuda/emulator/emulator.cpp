@@ -35,7 +35,7 @@ dim3 threadIdx, blockIdx, gridDim;
 
 namespace {
 
-constexpr unsigned MAX_THREADS = 256;      /* per block */
+constexpr unsigned MAX_THREADS = 512;      /* per block */
 constexpr size_t STACK_BYTES = 128 * 1024; /* per fiber */
 constexpr size_t STAGGER = 192;            /* without it the ends of all stacks would map to the same few cache lines */
 constexpr unsigned long MAX_SWITCHES = 100000000; /* switches of fibers per block; more mean an endless loop */
@@ -220,7 +220,7 @@ void emulate_kernel(dim3 grid, unsigned count, const std::function<void()> &lane
     static std::mutex device; /* one device: host threads take turns */
     std::lock_guard<std::mutex> phase(device);
     if (count == 0 || count > MAX_THREADS || count % 32 != 0)
-        fail("a block must have 32 to 256 threads, a multiple of 32");
+        fail("a block must have 32 to 512 threads, a multiple of 32");
     for (; created < count; created++)
         create_fiber(created);
     threads = count;
@@ -282,9 +282,9 @@ cudaError_t cudaGetDeviceCount(int *devices) {
     return cudaSuccess;
 }
 
-/* Few processors, so that a warp has several consecutive blocks of a gradient. */
+/* One processor, so that a warp has many consecutive blocks of a gradient. */
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr, int) {
-    *value = 2;
+    *value = 1;
     return cudaSuccess;
 }
 

@@ -15,10 +15,9 @@ target_include_directories(frugrad_io PUBLIC ${PROJECT_SOURCE_DIR} ${PROJECT_SOU
 target_link_libraries(frugrad_io PUBLIC frugrad_static PkgConfig::JANSSON PkgConfig::ZLIB PkgConfig::LZMA m)
 
 file(GLOB trainer_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/trainer/*/*.c)
+# Kernels with fused multiply-add, whose sums fill the registers: gcc's first scheduling pass would spill them.
+frugrad_variants(trainer_sources -ffp-contract=fast $<$<C_COMPILER_ID:GNU>:-fno-schedule-insns>)
 add_library(frugrad_trainer STATIC ${trainer_sources})
-# Kernels that need fused multiply-add and 31 registers: gcc's first scheduling pass would spill them.
-set_source_files_properties(${PROJECT_SOURCE_DIR}/trainer/nn/conv_direct.c PROPERTIES COMPILE_OPTIONS
-                            "-ffp-contract=fast;$<$<C_COMPILER_ID:GNU>:-fno-schedule-insns>")
 target_link_libraries(frugrad_trainer PUBLIC frugrad_io PkgConfig::OPENBLAS PkgConfig::JPEG PkgConfig::PNG)
 
 file(GLOB report_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/lab/report/*.c)

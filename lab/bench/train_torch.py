@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """A training step of `frugrad train` against PyTorch on the same processor, in turn, in one run.
 
-    lab/bench/train_torch.py [--frugrad PATH] [--python PYTHON]... [--threads 1,2] [--rounds 3] [--json]
+    lab/bench/train_torch.py [--frugrad PATH] [--python PYTHON]... [--models resnet20,gpt2] [--threads 1,2]
+                             [--rounds 3] [--json]
 
 Each --python names an interpreter with a PyTorch of its own (Debian's /usr/bin/python3, a virtual environment with a
 current build); it is tried with oneDNN on and off, and images also with channels last, and the best setting counts.
@@ -14,8 +15,12 @@ import statistics
 import subprocess
 import sys
 
-RESNET = {"model": "resnet20", "batch": 128}
-GPT = {"model": "gpt2:layers=4,width=256,heads=4,length=256,dropout=0", "batch": 8, "vocab": 50257}
+MODELS = {
+    "lenet": {"model": "lenet", "batch": 128},
+    "resnet20": {"model": "resnet20", "batch": 128},
+    "resnet18": {"model": "resnet18", "batch": 16},
+    "gpt2": {"model": "gpt2:layers=4,width=256,heads=4,length=256,dropout=0", "batch": 8, "vocab": 50257},
+}
 
 PEER = r'''
 import json, sys, time
@@ -45,6 +50,26 @@ def resnet20():
             i = 16 << stage
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
 
+class ProjectedBlock(Block):
+    def __init__(self, i, o, stride):
+        super().__init__(i, o, stride)
+        self.downsample = nn.Sequential(nn.Conv2d(i, o, 1, stride, bias=False), nn.BatchNorm2d(o))
+    def forward(self, x):
+        return F.relu(self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x))))) + self.downsample(x))
+
+def resnet18():
+    layers, i = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1)], 64
+    for stage in range(4):
+        for k in range(2):
+            layers.append((ProjectedBlock if stage and k == 0 else Block)(i, 64 << stage, 2 if stage and k == 0 else 1))
+            i = 64 << stage
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 1000))
+
+def lenet():
+    return nn.Sequential(nn.Conv2d(1, 6, 5, 1, 2), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(),
+                         nn.MaxPool2d(2), nn.Flatten(), nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(),
+                         nn.Linear(84, 10))
+
 class Layer(nn.Module):
     def __init__(self, d, heads):
         super().__init__()
@@ -71,8 +96,10 @@ class GPT(nn.Module):
     def forward(self, x):
         return self.ln_f(self.h(self.wte(x) + self.wpe.weight[: x.shape[1]])) @ self.wte.weight.t()
 
-if job["kind"] == "resnet":
-    net, x, y = resnet20(), torch.randn(job["batch"], 3, 32, 32), torch.arange(job["batch"]) % 10
+images = {"lenet": (lenet, 1, 28), "resnet20": (resnet20, 3, 32), "resnet18": (resnet18, 3, 224)}
+if job["kind"] in images:
+    build, channels, size = images[job["kind"]]
+    net, x, y = build(), torch.randn(job["batch"], channels, size, size), torch.arange(job["batch"]) % 10
     if job["last"]:
         net, x = net.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
     opt = torch.optim.SGD(net.parameters(), lr=1e-3, momentum=0.9)
@@ -116,16 +143,18 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--frugrad", default="build/release/frugrad")
     p.add_argument("--python", action="append", default=[])
+    p.add_argument("--models", default=",".join(MODELS))
     p.add_argument("--threads", default="1,2")
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--steps", type=int, default=6)
     p.add_argument("--json", action="store_true")
     a = p.parse_args()
     rows = []
-    for kind, what in (("resnet", RESNET), ("gpt", GPT)):
+    for kind in a.models.split(","):
+        what = MODELS[kind]
         for threads in (int(x) for x in a.threads.split(",")):
             settings = [(py, onednn, last) for py in a.python or [sys.executable] for onednn in (False, True)
-                        for last in ((False, True) if kind == "resnet" else (False,))]
+                        for last in ((False,) if kind == "gpt2" else (False, True))]
             times = {s: [] for s in settings}
             own, versions = [], {}
             for _ in range(a.rounds):

@@ -7,6 +7,7 @@
  * themselves are good to about 1e-4 in float32.
  */
 #include "trainer/gradcheck.h"
+#include "frugrad.h"
 #include "trainer/nn/conv.h"
 
 #include <cblas.h>
@@ -19,6 +20,15 @@ static int set_one_blas_thread(void **state) {
     return 0;
 }
 
+/* Runs a check with the kernels of every variant that this machine has. */
+static void with_every_variant(void (*check)(void)) {
+    for (size_t v = 0; frug_isa_at(v); v++) {
+        setenv("FRUG_ISA", frug_isa_at(v), 1);
+        check();
+    }
+    unsetenv("FRUG_ISA");
+}
+
 /* ---- convolution ---- */
 
 typedef struct conv_case {
@@ -27,12 +37,17 @@ typedef struct conv_case {
 } conv_case;
 
 static const conv_case conv_cases[] = {
-    {3, 7, 9, 5, 3, 1, 1, false},   /* the direct kernels where the machine has them: odd width, odd channels */
-    {4, 8, 8, 8, 3, 1, 1, true},    /* so too: whole vectors */
-    {5, 4, 4, 6, 3, 1, 1, false},   /* so too: one vector a row */
-    {18, 5, 6, 4, 3, 1, 1, false},  /* so too: channels shared by two threads */
+    {3, 7, 9, 5, 3, 1, 1, false},   /* odd width, odd channels */
+    {4, 8, 8, 8, 3, 1, 1, true},    /* rows of whole vectors: of 4 and 8 floats */
+    {3, 5, 16, 9, 3, 1, 1, false},  /* so too: of 16 */
+    {5, 4, 4, 6, 3, 1, 1, false},   /* one vector a row */
+    {18, 5, 6, 4, 3, 1, 1, false},  /* channels shared by two threads */
+    {2, 1, 40, 3, 3, 1, 1, false},  /* one row */
+    {3, 8, 8, 4, 4, 3, 2, false},   /* a kernel of even size, a stride that leaves pixels over */
+    {3, 9, 7, 4, 3, 3, 0, false},   /* the stride of the kernel */
     {3, 7, 9, 5, 3, 2, 1, true},    /* stride */
     {2, 9, 8, 3, 5, 1, 2, true},    /* a larger kernel */
+    {1, 12, 12, 2, 9, 1, 4, false}, /* larger than those of the direct kernels */
     {2, 11, 10, 3, 7, 2, 3, false}, /* the first layer of ResNet-50 */
     {6, 5, 5, 7, 1, 1, 0, false},   /* 1 x 1, several images a product */
     {3, 24, 24, 5, 1, 1, 0, true},  /* 1 x 1, one image in several products */
@@ -55,11 +70,15 @@ static void check_conv(const conv_case *k, int threads) {
     gradcheck_close(&c);
 }
 
-static void conv_gradients(void **state) {
-    (void)state;
+static void check_conv_gradients(void) {
     for (size_t i = 0; i < sizeof conv_cases / sizeof *conv_cases; i++)
         for (int threads = 1; threads <= 2; threads++)
             check_conv(&conv_cases[i], threads);
+}
+
+static void conv_gradients(void **state) {
+    (void)state;
+    with_every_variant(check_conv_gradients);
 }
 
 static double conv_at(const conv_case *k, const float *x, const float *w, uint32_t o, uint32_t y, uint32_t xo) {
@@ -74,8 +93,7 @@ static double conv_at(const conv_case *k, const float *x, const float *w, uint32
     return sum;
 }
 
-static void conv_matches_its_definition(void **state) {
-    (void)state;
+static void check_conv_results(void) {
     for (size_t i = 0; i < sizeof conv_cases / sizeof *conv_cases; i++) {
         const conv_case *k = &conv_cases[i];
         fgt_graph *g = fgt_graph_create(3, 2);
@@ -97,6 +115,11 @@ static void conv_matches_its_definition(void **state) {
     }
 }
 
+static void conv_matches_its_definition(void **state) {
+    (void)state;
+    with_every_variant(check_conv_results);
+}
+
 /* The gradient of one weight by its definition; r: that of the output. */
 static double weight_gradient_at(const conv_case *k, const fgt_value *y, uint32_t n, const float *x, const float *r,
                                  size_t weight) {
@@ -114,8 +137,7 @@ static double weight_gradient_at(const conv_case *k, const fgt_value *y, uint32_
 }
 
 /* So many that threads compute one product together, where finite differences would take long. */
-static void gradients_of_many_weights(void **state) {
-    (void)state;
+static void check_many_weights(void) {
     static const conv_case cases[] = {
         {60, 5, 6, 125, 3, 2, 1, false},  /* several images a product */
         {70, 40, 41, 105, 3, 2, 0, true}, /* an image in several products */
@@ -143,9 +165,13 @@ static void gradients_of_many_weights(void **state) {
         }
 }
 
-/* An existing gradient is added to: x is an input of two convolutions and a sum. */
-static void gradients_add_up(void **state) {
+static void gradients_of_many_weights(void **state) {
     (void)state;
+    with_every_variant(check_many_weights);
+}
+
+/* An existing gradient is added to: x is an input of two convolutions and a sum. */
+static void check_sums_of_gradients(void) {
     for (uint32_t kernel = 1; kernel <= 5; kernel += 2)
         for (int threads = 1; threads <= 2; threads++) {
             fgt_graph *g = fgt_graph_create(4, threads);
@@ -162,10 +188,14 @@ static void gradients_add_up(void **state) {
         }
 }
 
+static void gradients_add_up(void **state) {
+    (void)state;
+    with_every_variant(check_sums_of_gradients);
+}
+
 /* ---- batch norm ---- */
 
-static void batch_norm_gradients(void **state) {
-    (void)state;
+static void check_batch_norm(void) {
     for (int threads = 1; threads <= 2; threads++) {
         fgt_graph *g = fgt_graph_create(6, threads);
         fgt_value *x = fgt_op_input(g, 3, (uint32_t[]){3, 5, 3}, true);
@@ -176,6 +206,52 @@ static void batch_norm_gradients(void **state) {
         gradcheck_run(&c, 2, 0, TOLERANCE);
         gradcheck_close(&c);
     }
+}
+
+static void batch_norm_gradients(void **state) {
+    (void)state;
+    with_every_variant(check_batch_norm);
+}
+
+static void assert_near(const float *want, const float *got, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        assert_true(fabsf(want[i] - got[i]) <= 1e-4f * (1.0f + fabsf(want[i])));
+}
+
+/* Batch norm and what follows it in one operation, and the same as several; planes of whole vectors and not, and a
+ * value that is used twice. */
+static void check_norm_and_relu(void) {
+    static const uint32_t sides[][2] = {{5, 3}, {4, 8}, {7, 7}};
+    for (size_t k = 0; k < sizeof sides / sizeof *sides; k++)
+        for (int threads = 1; threads <= 2; threads++) {
+            fgt_graph *g[2];
+            gradcheck c[2];
+            for (int fused = 0; fused < 2; fused++) {
+                g[fused] = fgt_graph_create(4, threads);
+                fgt_value *x = fgt_op_input(g[fused], 3, (uint32_t[]){3, sides[k][0], sides[k][1]}, true), *y, *z;
+                if (fused) {
+                    y = fgt_op_batch_norm_relu(g[fused], "a", x);
+                    z = fgt_op_batch_norm_add_relu(g[fused], "b", x, y);
+                } else {
+                    y = fgt_op_relu(g[fused], fgt_op_batch_norm(g[fused], "a", x));
+                    z = fgt_op_relu(g[fused], fgt_op_add(g[fused], fgt_op_batch_norm(g[fused], "b", x), y));
+                }
+                z = fgt_op_add(g[fused], z, y);
+                gradcheck_open(&c[fused], g[fused], z, 7);
+                gradcheck_backward(&c[fused], 3, 0);
+            }
+            const float *dx[2] = {c[0].given[0]->grad, c[1].given[0]->grad};
+            assert_near(dx[0], dx[1], 3 * c[0].given[0]->sample_size);
+            for (const fgt_param *p = g[0]->params; p; p = p->next)
+                assert_near(c[0].grads + p->tensor.offset, c[1].grads + p->tensor.offset, p->rows);
+            for (int fused = 0; fused < 2; fused++)
+                gradcheck_close(&c[fused]);
+        }
+}
+
+static void norm_and_relu_in_one(void **state) {
+    (void)state;
+    with_every_variant(check_norm_and_relu);
 }
 
 /* Numbers far from 0: mean 1000, standard deviation 1; output of mean bias and deviation weight; running statistics
@@ -396,6 +472,7 @@ int main(void) {
         cmocka_unit_test(gradients_of_many_weights),
         cmocka_unit_test(gradients_add_up),
         cmocka_unit_test(batch_norm_gradients),
+        cmocka_unit_test(norm_and_relu_in_one),
         cmocka_unit_test(batch_norm_statistics),
         cmocka_unit_test(pool_gradients),
         cmocka_unit_test(max_pool_takes_the_first),

@@ -25,11 +25,16 @@ static const char *param_name(const module *p, const char *kind, int number, cha
     return text;
 }
 
-/* convN and bnN of a module. */
-static fgt_value *conv_norm(const module *p, int number, fgt_value *x, fgt_conv_shape shape) {
+static fgt_value *conv(const module *p, int number, fgt_value *x, fgt_conv_shape shape) {
     char text[64];
-    x = fgt_op_conv(p->g, param_name(p, "conv", number, text, sizeof text), x, shape);
-    return fgt_op_batch_norm(p->g, param_name(p, "bn", number, text, sizeof text), x);
+    return fgt_op_conv(p->g, param_name(p, "conv", number, text, sizeof text), x, shape);
+}
+
+/* convN, bnN and ReLU. */
+static fgt_value *conv_norm_relu(const module *p, int number, fgt_value *x, fgt_conv_shape shape) {
+    char text[64];
+    x = conv(p, number, x, shape);
+    return fgt_op_batch_norm_relu(p->g, param_name(p, "bn", number, text, sizeof text), x);
 }
 
 static fgt_conv_shape conv3x3(uint32_t channels, uint32_t stride) {
@@ -40,30 +45,37 @@ static fgt_conv_shape conv1x1(uint32_t channels, uint32_t stride) {
     return (fgt_conv_shape){.channels = channels, .kernel = 1, .stride = stride};
 }
 
-/* downsample.0 and .1: a 1 x 1 convolution and its norm. */
-static fgt_value *downsample(const module *p, fgt_value *x, uint32_t channels, uint32_t stride) {
+/* How the input of a block gets the shape of its output. */
+typedef enum shortcut_kind { IDENTITY, PADDED, PROJECTED } shortcut_kind;
+
+/* The end of a block: bnN of y, plus the input x of the block or its shortcut, and ReLU. A projection is a 1 x 1
+ * convolution, downsample.0, and its norm, downsample.1. */
+static fgt_value *end_block(const module *p, int number, fgt_value *y, fgt_value *x, shortcut_kind kind,
+                            uint32_t stride) {
     char text[64];
+    uint32_t channels = y->dims[0];
+    param_name(p, "bn", number, text, sizeof text);
+    if (kind != PROJECTED)
+        return fgt_op_batch_norm_add_relu(p->g, text, y,
+                                          kind == PADDED ? fgt_op_pad_shortcut(p->g, x, channels, stride) : x);
+    y = fgt_op_batch_norm(p->g, text, y);
     x = fgt_op_conv(p->g, param_name(p, "downsample.0", 0, text, sizeof text), x, conv1x1(channels, stride));
-    return fgt_op_batch_norm(p->g, param_name(p, "downsample.1", 0, text, sizeof text), x);
+    return fgt_op_batch_norm_add_relu(p->g, param_name(p, "downsample.1", 0, text, sizeof text), x, y);
 }
 
 /* Two 3 x 3 convolutions. */
-static fgt_value *basic_block(const module *p, fgt_value *x, uint32_t channels, uint32_t stride, bool pad_shortcut) {
-    fgt_value *y = fgt_op_relu(p->g, conv_norm(p, 1, x, conv3x3(channels, stride)));
-    y = conv_norm(p, 2, y, conv3x3(channels, 1));
-    if (stride != 1 || x->dims[0] != channels)
-        x = pad_shortcut ? fgt_op_pad_shortcut(p->g, x, channels, stride) : downsample(p, x, channels, stride);
-    return fgt_op_relu(p->g, fgt_op_add(p->g, y, x));
+static fgt_value *basic_block(const module *p, fgt_value *x, uint32_t channels, uint32_t stride, shortcut_kind other) {
+    fgt_value *y = conv_norm_relu(p, 1, x, conv3x3(channels, stride));
+    y = conv(p, 2, y, conv3x3(channels, 1));
+    return end_block(p, 2, y, x, stride != 1 || x->dims[0] != channels ? other : IDENTITY, stride);
 }
 
 /* 1 x 1, 3 x 3, 1 x 1 to four times the channels. */
 static fgt_value *bottleneck(const module *p, fgt_value *x, uint32_t channels, uint32_t stride) {
-    fgt_value *y = fgt_op_relu(p->g, conv_norm(p, 1, x, conv1x1(channels, 1)));
-    y = fgt_op_relu(p->g, conv_norm(p, 2, y, conv3x3(channels, stride)));
-    y = conv_norm(p, 3, y, conv1x1(4 * channels, 1));
-    if (stride != 1 || x->dims[0] != 4 * channels)
-        x = downsample(p, x, 4 * channels, stride);
-    return fgt_op_relu(p->g, fgt_op_add(p->g, y, x));
+    fgt_value *y = conv_norm_relu(p, 1, x, conv1x1(channels, 1));
+    y = conv_norm_relu(p, 2, y, conv3x3(channels, stride));
+    y = conv(p, 3, y, conv1x1(4 * channels, 1));
+    return end_block(p, 3, y, x, stride != 1 || x->dims[0] != 4 * channels ? PROJECTED : IDENTITY, stride);
 }
 
 static int check_image_size(const fgt_model *model, const fgt_data_info *info, uint32_t min) {
@@ -81,12 +93,12 @@ int fgt_build_resnet_cifar(const fgt_model *model, const fgt_data_info *info, fg
     module p = {.g = g};
     uint32_t blocks = (model->layers - 2) / 6;
     fgt_value *x = fgt_op_pixels(g, info->channels, info->height, info->width);
-    x = fgt_op_relu(g, conv_norm(&p, 1, x, conv3x3(16, 1)));
+    x = conv_norm_relu(&p, 1, x, conv3x3(16, 1));
     for (uint32_t stage = 0; stage < 3; stage++)
         for (uint32_t i = 0; i < blocks; i++) {
             snprintf(p.name, sizeof p.name, "layer%u.%u", stage + 1, i);
             fgt_block_begin(g);
-            x = basic_block(&p, x, 16u << stage, stage > 0 && i == 0 ? 2 : 1, true);
+            x = basic_block(&p, x, 16u << stage, stage > 0 && i == 0 ? 2 : 1, PADDED);
             fgt_block_end(g);
         }
     x = fgt_op_mean_pool(g, x);
@@ -102,14 +114,14 @@ int fgt_build_resnet(const fgt_model *model, const fgt_data_info *info, fgt_grap
         return status;
     module p = {.g = g};
     fgt_value *x = fgt_op_pixels(g, info->channels, info->height, info->width);
-    x = conv_norm(&p, 1, x, (fgt_conv_shape){.channels = 64, .kernel = 7, .stride = 2, .pad = 3});
-    x = fgt_op_max_pool(g, fgt_op_relu(g, x), 3, 2, 1);
+    x = conv_norm_relu(&p, 1, x, (fgt_conv_shape){.channels = 64, .kernel = 7, .stride = 2, .pad = 3});
+    x = fgt_op_max_pool(g, x, 3, 2, 1);
     for (uint32_t stage = 0; stage < 4; stage++)
         for (uint32_t i = 0; i < blocks[deep][stage]; i++) {
             uint32_t stride = stage > 0 && i == 0 ? 2 : 1;
             snprintf(p.name, sizeof p.name, "layer%u.%u", stage + 1, i);
             fgt_block_begin(g);
-            x = deep ? bottleneck(&p, x, 64u << stage, stride) : basic_block(&p, x, 64u << stage, stride, false);
+            x = deep ? bottleneck(&p, x, 64u << stage, stride) : basic_block(&p, x, 64u << stage, stride, PROJECTED);
             fgt_block_end(g);
         }
     x = fgt_op_mean_pool(g, x);

@@ -22,27 +22,31 @@ static void add_bias(const fgt_conv *v, size_t n, const float *bias, float *y) {
             y[i * plane + j] += bias[i % v->O];
 }
 
-/* Number of groups of samples: conv_direct.c can process any number at once, and packs the weights in each call. */
+/* Number of groups of samples: conv_direct.c can process any number at once. */
 static size_t groups_of(const fgt_graph *g, const fgt_conv *v) {
     return v->direct ? (size_t)g->threads : fgt_conv_gemm_groups(v, g->n);
 }
 
-static void forward_group(fgt_node *node, size_t first, size_t n, float *work) {
+static void forward_group(fgt_node *node, const float *w, size_t first, size_t n, float *work) {
     const fgt_conv *v = node->state;
     const float *x = node->in[0]->data + first * node->in[0]->sample_size;
     float *y = node->out->data + first * node->out->sample_size;
-    (v->direct ? fgt_conv_direct_forward : fgt_conv_gemm_forward)(v, n, x, node->param[0]->w, y, work);
+    (v->direct ? fgt_conv_direct_forward : fgt_conv_gemm_forward)(v, n, x, w, y, work);
     if (node->param[1])
         add_bias(v, n, node->param[1]->w, y);
 }
 
 static void conv_forward(fgt_graph *g, fgt_node *node) {
-    size_t groups = groups_of(g, node->state);
+    const fgt_conv *v = node->state;
+    const float *w = v->direct ? fgt_work_shared(g) : node->param[0]->w;
+    size_t groups = groups_of(g, v);
+    if (v->direct)
+        fgt_conv_direct_pack(g, v, node->param[0]->w);
 #pragma omp parallel for num_threads(g->threads) schedule(static)
     for (int t = 0; t < g->threads; t++)
         for (size_t i = fgt_range_begin(groups, t, g->threads); i < fgt_range_begin(groups, t + 1, g->threads); i++) {
             size_t first = g->n * i / groups, n = g->n * (i + 1) / groups - first;
-            forward_group(node, first, n, fgt_work(g, t));
+            forward_group(node, w, first, n, fgt_work(g, t));
         }
 }
 
@@ -53,12 +57,15 @@ static void input_gradient(fgt_graph *g, fgt_node *node) {
     float *dx = fgt_input_grad(node, 0, &add);
     if (!dx)
         return;
+    const float *w = v->direct ? fgt_work_shared(g) : node->param[0]->w;
+    if (v->direct)
+        fgt_conv_direct_pack_reversed(g, v, node->param[0]->w);
 #pragma omp parallel for num_threads(g->threads) schedule(static)
     for (int t = 0; t < g->threads; t++)
         for (size_t i = fgt_range_begin(groups, t, g->threads); i < fgt_range_begin(groups, t + 1, g->threads); i++) {
             size_t first = g->n * i / groups, n = g->n * (i + 1) / groups - first;
-            (v->direct ? fgt_conv_direct_input_grad : fgt_conv_gemm_input_grad)(
-                v, n, node->out->grad + first * out, node->param[0]->w, dx + first * in, add, fgt_work(g, t));
+            (v->direct ? fgt_conv_direct_input_grad : fgt_conv_gemm_input_grad)(v, n, node->out->grad + first * out, w,
+                                                                                dx + first * in, add, fgt_work(g, t));
         }
 }
 
@@ -82,7 +89,7 @@ static void bias_gradient(fgt_graph *g, fgt_node *node) {
 /* The tile of the weight gradient that thread t computes, of rows first .. first + rows - 1. */
 static fgt_conv_tile thread_tile(const fgt_conv *v, size_t first, size_t rows, float *dw, int t, int threads) {
     fgt_conv_tile tile = {(uint32_t)first, (uint32_t)(first + rows), 0, v->C, dw};
-    if (v->C >= 8 * (uint32_t)threads) { /* in pairs, which conv_direct.c processes together */
+    if (v->C >= 8 * (uint32_t)threads) { /* in pairs, so that tiles of the kernels are whole */
         tile.c0 = (uint32_t)fgt_range_begin(v->C / 2, t, threads) * 2;
         tile.c1 = t == threads - 1 ? v->C : (uint32_t)fgt_range_begin(v->C / 2, t + 1, threads) * 2;
     } else {
@@ -150,13 +157,13 @@ fgt_value *fgt_op_conv(fgt_graph *g, const char *name, fgt_value *x, fgt_conv_sh
     v.pad = shape.pad;
     v.Y = (v.H + 2 * v.pad - v.k) / v.stride + 1;
     v.X = (v.W + 2 * v.pad - v.k) / v.stride + 1;
-    v.direct = fgt_conv_direct_supported(&v);
+    v.direct = fgt_conv_direct_kernel(&v);
     fgt_conv_gemm_plan(&v);
     fgt_node *node = fgt_node_add(g, &op, x, 3, (uint32_t[]){v.O, v.Y, v.X}, sizeof v);
     if (node->state)
         *(fgt_conv *)node->state = v;
     add_params(g, node, name, &v, shape.bias);
     fgt_work_reserve(g, v.direct ? fgt_conv_direct_work(&v) : fgt_conv_gemm_work(&v));
-    fgt_work_shared_reserve(g, v.direct ? 0 : fgt_conv_gemm_shared_work(&v));
+    fgt_work_shared_reserve(g, v.direct ? fgt_conv_direct_shared_work(&v) : fgt_conv_gemm_shared_work(&v));
     return node->out;
 }

@@ -6,12 +6,13 @@
 #define FGT_CONV_H
 
 #include "trainer/nn/graph.h"
+#include "trainer/nn/kernels.h"
 
 typedef struct fgt_conv {
     uint32_t C, H, W; /* in */
     uint32_t O, Y, X; /* out */
     uint32_t k, stride, pad;
-    bool direct;          /* 3 x 3 kernels of conv_direct.c; otherwise matrix products of conv_gemm.c */
+    const fgt_conv_kernel *direct; /* of conv_direct.c; NULL: matrix products of conv_gemm.c */
     uint32_t group, rows; /* conv_gemm.c: one matrix product covers `rows` rows of an image, or `group` whole images */
 } fgt_conv;
 
@@ -40,11 +41,16 @@ size_t fgt_conv_gemm_shared_work(const fgt_conv *v);
 
 /* conv_direct.c: no sum depends on how many samples or channels a call processes, so threads get equal ranges. */
 
-/** Whether conv_direct.c supports this convolution, and is faster on this machine. */
-bool fgt_conv_direct_supported(const fgt_conv *v);
+/** The kernels of this machine; NULL if there are none, or if they do not support this convolution. */
+const fgt_conv_kernel *fgt_conv_direct_kernel(const fgt_conv *v);
 size_t fgt_conv_direct_work(const fgt_conv *v);
-void fgt_conv_direct_forward(const fgt_conv *v, size_t n, const float *x, const float *w, float *y, float *work);
-void fgt_conv_direct_input_grad(const fgt_conv *v, size_t n, const float *dy, const float *w, float *dx, bool add,
+size_t fgt_conv_direct_shared_work(const fgt_conv *v);
+
+/** Packs the weights for forward or for the input gradient into the shared work space, by all threads of the graph. */
+void fgt_conv_direct_pack(fgt_graph *g, const fgt_conv *v, const float *w);
+void fgt_conv_direct_pack_reversed(fgt_graph *g, const fgt_conv *v, const float *w);
+void fgt_conv_direct_forward(const fgt_conv *v, size_t n, const float *x, const float *packed, float *y, float *work);
+void fgt_conv_direct_input_grad(const fgt_conv *v, size_t n, const float *dy, const float *packed, float *dx, bool add,
                                 float *work);
 void fgt_conv_direct_weight_grad(const fgt_conv *v, size_t n, const float *x, const float *dy, fgt_conv_tile tile,
                                  float *work);

@@ -31,6 +31,10 @@ fgt_value *fgt_op_conv(fgt_graph *g, const char *name, fgt_value *x, fgt_conv_sh
 /** Batch norm over N, H, W: weight, bias, running_mean, running_var; momentum 0.1, epsilon 1e-5. */
 fgt_value *fgt_op_batch_norm(fgt_graph *g, const char *name, fgt_value *x);
 
+/** relu(batch norm of x), and relu(batch norm of x + other), in one pass over memory. */
+fgt_value *fgt_op_batch_norm_relu(fgt_graph *g, const char *name, fgt_value *x);
+fgt_value *fgt_op_batch_norm_add_relu(fgt_graph *g, const char *name, fgt_value *x, fgt_value *other);
+
 fgt_value *fgt_op_max_pool(fgt_graph *g, fgt_value *x, uint32_t kernel, uint32_t stride, uint32_t pad);
 
 /** Mean over H and W: (C, H, W) -> (C). */

@@ -1,0 +1,20 @@
+/* kernels_neon.c - NEON: 32 registers of 4 floats. */
+#define LANES        4
+#define CHANNELS     4
+#define VECTORS      6
+#define UNROLL       3
+#define ROWS         4
+#define COLS         6
+#define CHANNELS_MAX 128
+
+#include "trainer/nn/vectors.h"
+
+static inline float lane_sum(vec v) {
+    return (v[0] + v[1]) + (v[2] + v[3]);
+}
+
+#include "trainer/nn/conv_tiles.h"
+#include "trainer/nn/norm_planes.h"
+
+static const fgt_conv_kernel conv = CONV_KERNEL;
+const fgt_kernels fgt_kernels_neon = {&conv, NORM_KERNEL};

@@ -1,0 +1,13 @@
+/* kernels_ref.c - for every CPU: vectors of 4 floats, which gcc and clang turn into SSE2, NEON or scalars. Without
+ * convolution: BLAS, which selects its kernels at run time, is faster. */
+#define LANES 4
+
+#include "trainer/nn/vectors.h"
+
+static inline float lane_sum(vec v) {
+    return (v[0] + v[1]) + (v[2] + v[3]);
+}
+
+#include "trainer/nn/norm_planes.h"
+
+const fgt_kernels fgt_kernels_ref = {NULL, NORM_KERNEL};

@@ -1,11 +1,18 @@
-/* counted_alloc.c - every block is preceded by a header of one cache line with its size and its use. */
+/*
+ * counted_alloc.c - every block is preceded by a header of one cache line with its size and its use. Large blocks ask
+ * for huge pages: operations on images and matrices jump from plane to plane and from row to row, each on a page of its
+ * own.
+ */
 #include "trainer/base/counted_alloc.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #define ALIGNMENT 64u
+#define PAGE      4096u             /* or less than a page: then the request fails, without harm */
+#define LARGE     ((size_t)4 << 20) /* bytes: two huge pages */
 
 typedef struct block_header {
     size_t bytes;
@@ -14,6 +21,14 @@ typedef struct block_header {
 
 static _Atomic uint64_t current[FGT_USES], peak[FGT_USES];
 
+static void ask_for_huge_pages(unsigned char *p, size_t bytes) {
+#if defined(MADV_HUGEPAGE)
+    size_t before = (PAGE - (uintptr_t)p % PAGE) % PAGE;
+    if (bytes >= LARGE)
+        (void)madvise(p + before, (bytes - before) / PAGE * PAGE, MADV_HUGEPAGE);
+#endif
+}
+
 void *fgt_counted_alloc(fgt_use use, size_t bytes) {
     if (bytes > SIZE_MAX - 3 * ALIGNMENT)
         return NULL;
@@ -21,6 +36,7 @@ void *fgt_counted_alloc(fgt_use use, size_t bytes) {
     unsigned char *p = aligned_alloc(ALIGNMENT, rounded);
     if (!p)
         return NULL;
+    ask_for_huge_pages(p, rounded);
     memset(p, 0, rounded);
     block_header h = {rounded, use};
     memcpy(p, &h, sizeof h);

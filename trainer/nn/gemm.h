@@ -1,9 +1,8 @@
-/* gemm.h - matrix products, by one BLAS call or split into tiles for several threads. */
+/* gemm.h - matrix products, by one call of BLAS or of our own kernels, or split into tiles for several threads. */
 #ifndef FGT_GEMM_H
 #define FGT_GEMM_H
 
-#include <stdbool.h>
-#include <stddef.h>
+#include "trainer/nn/kernels.h"
 
 /** A row-major matrix in memory; transposed: the operand is its transpose. */
 typedef struct fgt_matrix {
@@ -12,9 +11,14 @@ typedef struct fgt_matrix {
     bool transposed;
 } fgt_matrix;
 
-/** c (m x n, row stride `stride`) = alpha * a (m x k) * b (k x n) + beta * c, by one call of BLAS. */
+/** c (m x n, row stride `stride`) = alpha * a (m x k) * b (k x n) + beta * c, by one thread: by BLAS, or by
+ * fgt_gemm_packed() where the variant in use has kernels for it. */
 void fgt_gemm_single(size_t m, size_t n, size_t k, float alpha, fgt_matrix a, fgt_matrix b, float beta, float *c,
                      size_t stride);
+
+/** The same by the kernels of direct convolution (gemm_packed.c). */
+void fgt_gemm_packed(const fgt_conv_kernel *k, size_t m, size_t n, size_t depth, float alpha, fgt_matrix a,
+                     fgt_matrix b, float beta, float *c, size_t stride);
 
 /** The same, split into tiles for several threads. The tiles depend on m and n alone, so the result does not depend on
  * the number of threads. */

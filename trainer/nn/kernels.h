@@ -89,6 +89,7 @@ typedef struct fgt_norm_kernel {
 
 typedef struct fgt_kernels {
     const fgt_conv_kernel *conv; /* NULL: BLAS is faster */
+    bool gemm;                   /* matrix products by the kernel of conv (gemm_packed.c), not by BLAS */
     fgt_norm_kernel norm;
 } fgt_kernels;
 

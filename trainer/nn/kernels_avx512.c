@@ -19,4 +19,4 @@ static inline float lane_sum(vec v) {
 #include "trainer/nn/norm_planes.h"
 
 static const fgt_conv_kernel conv = CONV_KERNEL;
-const fgt_kernels fgt_kernels_avx512 = {&conv, NORM_KERNEL};
+const fgt_kernels fgt_kernels_avx512 = {&conv, true, NORM_KERNEL};

@@ -17,4 +17,4 @@ static inline float lane_sum(vec v) {
 #include "trainer/nn/norm_planes.h"
 
 static const fgt_conv_kernel conv = CONV_KERNEL;
-const fgt_kernels fgt_kernels_neon = {&conv, NORM_KERNEL};
+const fgt_kernels fgt_kernels_neon = {&conv, false, NORM_KERNEL};

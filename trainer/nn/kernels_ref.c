@@ -10,4 +10,4 @@ static inline float lane_sum(vec v) {
 
 #include "trainer/nn/norm_planes.h"
 
-const fgt_kernels fgt_kernels_ref = {NULL, NORM_KERNEL};
+const fgt_kernels fgt_kernels_ref = {NULL, false, NORM_KERNEL};

@@ -30,8 +30,8 @@ def load(folder, part):
     except FileNotFoundError:
         g = torch.Generator().manual_seed(len(part))
         patterns = torch.randn(10, 1, 28, 28, generator=torch.Generator().manual_seed(2))
-        classes = torch.randint(10, (4096,), generator=g)
-        return patterns[classes] + torch.randn(4096, 1, 28, 28, generator=g), classes
+        classes = torch.randint(10, (1024,), generator=g)
+        return patterns[classes] + torch.randn(1024, 1, 28, 28, generator=g), classes
 
 
 def accuracy(model, images, classes, device):

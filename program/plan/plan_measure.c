@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ELEMENTS ((uint64_t)2 << 20)
+#define ELEMENTS ((uint64_t)1 << 20)
 #define WARM     2u /* warm-up steps, to fill the residual */
 #define TRIES    6u
 #define FRAMES   8u

@@ -16,6 +16,8 @@
 
 #include <stdbool.h>
 
+#define AHEAD 128 /* bytes of indices; the streams of many frames are too many for prefetching by the CPU */
+
 /* Make room for the cursors of a number of frames. */
 static frug_status reserve_frames(frug_decoder *d, size_t count) {
     if (count <= d->capacity)
@@ -215,6 +217,8 @@ static inline void add_block(frugi_block_reader *r, const frugi_decode_scratch *
     uint32_t k = frugi_count_next(s->kappa, &r->walk);
     if (b + 1 == s->blocks)
         k = frugi_section_k(s, b);
+    __builtin_prefetch(r->index + AHEAD);
+    __builtin_prefetch(r->value + 2 * AHEAD);
     if (s->value == FRUGI_VALUE_BF16 && r->bytes && k % 8 == 0) {
         add_bf16(r->index, r->value, k, sum);
         r->index += k;

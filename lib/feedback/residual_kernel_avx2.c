@@ -74,36 +74,32 @@ INLINE __m256i next_random(__m256i random) {
     return _mm256_add_epi32(random, _mm256_set1_epi32((int)(8 * FRUGI_WEYL)));
 }
 
+/* The conversion rounds as the addition of the reference does. */
 INLINE __m256i round_stochastic(const float *x, __m256 inverse, __m256i random) {
-    __m256 sum = _mm256_add_ps(_mm256_mul_ps(_mm256_loadu_ps(x), inverse), _mm256_set1_ps(FRUGI_ROUND_SHIFT));
-    return _mm256_srli_epi32(_mm256_add_epi32(_mm256_castps_si256(sum), _mm256_srli_epi32(random, 17)), 15);
+    __m256i quotient = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x), inverse));
+    return _mm256_srai_epi32(_mm256_add_epi32(quotient, _mm256_srli_epi32(random, 17)), 15);
 }
 
-/* The low bytes of 32 rounded elements, in index order. A rounded element has at most 16 bits. */
+/* 32 rounded elements as bytes, in index order. */
 INLINE __m256i round_32(const float *x, __m256 inverse, __m256i *random) {
-    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7), byte = _mm256_set1_epi16(0xff);
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
     __m256i r0 = *random, r1 = next_random(r0), r2 = next_random(r1), r3 = next_random(r2);
-    __m256i a = round_stochastic(x, inverse, r0), b = round_stochastic(x + 8, inverse, r1);
-    __m256i c = round_stochastic(x + 16, inverse, r2), d = round_stochastic(x + 24, inverse, r3);
-    __m256i ab = _mm256_and_si256(_mm256_packus_epi32(a, b), byte),
-            cd = _mm256_and_si256(_mm256_packus_epi32(c, d), byte);
+    __m256i ab = _mm256_packs_epi32(round_stochastic(x, inverse, r0), round_stochastic(x + 8, inverse, r1));
+    __m256i cd = _mm256_packs_epi32(round_stochastic(x + 16, inverse, r2), round_stochastic(x + 24, inverse, r3));
     *random = next_random(r3);
-    return _mm256_permutevar8x32_epi32(_mm256_packus_epi16(ab, cd), order);
+    return _mm256_permutevar8x32_epi32(_mm256_packs_epi16(ab, cd), order);
 }
 
 static void save_int8(unsigned char *data, uint32_t n, const float *src, float inverse, uint32_t random) {
     __m256i r = first_random(random);
-    for (uint32_t i = 0; i < n; i += 32) {
-        __m256i q = round_32(src + i, _mm256_set1_ps(inverse), &r);
-        store_32(data + i, _mm256_sub_epi8(q, _mm256_set1_epi8(-128)));
-    }
+    for (uint32_t i = 0; i < n; i += 32)
+        store_32(data + i, round_32(src + i, _mm256_set1_ps(inverse), &r));
 }
 
 static void save_int4(unsigned char *data, uint32_t n, const float *src, float inverse, uint32_t random) {
     __m256i r = first_random(random);
     for (uint32_t i = 0; i < n; i += 32) {
-        __m256i q = round_32(src + i, _mm256_set1_ps(inverse), &r);
-        q = _mm256_sub_epi8(q, _mm256_set1_epi8(120)); /* offset of 8 */
+        __m256i q = _mm256_add_epi8(round_32(src + i, _mm256_set1_ps(inverse), &r), _mm256_set1_epi8(8));
         __m256i both = _mm256_or_si256(_mm256_and_si256(q, _mm256_set1_epi16(15)), _mm256_srli_epi16(q, 4));
         both = _mm256_and_si256(both, _mm256_set1_epi16(0xff));
         both = _mm256_permute4x64_epi64(_mm256_packus_epi16(both, both), 0x08);
@@ -112,18 +108,18 @@ static void save_int4(unsigned char *data, uint32_t n, const float *src, float i
 }
 
 INLINE __m256i round_to_upper_half(const float *x, __m256i random) {
-    __m256i u = load_32(x), r = _mm256_add_epi32(u, _mm256_srli_epi32(random, 16));
-    __m256i magnitude = _mm256_and_si256(r, _mm256_set1_epi32((int)FRUGI_ABS_MASK));
-    __m256i overflow = _mm256_cmpgt_epi32(magnitude, _mm256_set1_epi32((int)(FRUGI_INF_BITS - 1)));
-    return _mm256_srli_epi32(_mm256_blendv_epi8(r, u, overflow), 16); /* truncate these instead */
+    return _mm256_srli_epi32(_mm256_add_epi32(load_32(x), _mm256_srli_epi32(random, 16)), 16);
 }
 
+/* Rounding adds at most one to the upper half; where that makes an infinity, it is taken back. */
 static void save_bf16(unsigned char *data, uint32_t n, const float *src, uint32_t random) {
+    const __m256i magnitude = _mm256_set1_epi16(0x7fff), finite = _mm256_set1_epi16(0x7f7f);
     __m256i r0 = first_random(random);
     for (uint32_t i = 0; i < n; i += 16) {
         __m256i r1 = next_random(r0);
-        __m256i a = round_to_upper_half(src + i, r0), b = round_to_upper_half(src + i + 8, r1);
-        store_32(data + 2 * i, _mm256_permute4x64_epi64(_mm256_packus_epi32(a, b), 0xd8));
+        __m256i h = _mm256_packus_epi32(round_to_upper_half(src + i, r0), round_to_upper_half(src + i + 8, r1));
+        h = _mm256_add_epi16(h, _mm256_cmpgt_epi16(_mm256_and_si256(h, magnitude), finite));
+        store_32(data + 2 * i, _mm256_permute4x64_epi64(h, 0xd8));
         r0 = next_random(r1);
     }
 }

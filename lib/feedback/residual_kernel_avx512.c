@@ -65,56 +65,51 @@ INLINE __m512i next_random(__m512i random) {
     return _mm512_add_epi32(random, _mm512_set1_epi32((int)(16 * FRUGI_WEYL)));
 }
 
+/* The conversion rounds as the addition of the reference does. */
 INLINE __m512i round_stochastic(const float *x, __m512 inverse, __m512i random) {
-    __m512 sum = _mm512_add_ps(_mm512_mul_ps(_mm512_loadu_ps(x), inverse), _mm512_set1_ps(FRUGI_ROUND_SHIFT));
-    return _mm512_srli_epi32(_mm512_add_epi32(_mm512_castps_si512(sum), _mm512_srli_epi32(random, 17)), 15);
+    __m512i quotient = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x), inverse));
+    return _mm512_srai_epi32(_mm512_add_epi32(quotient, _mm512_srli_epi32(random, 17)), 15);
 }
 
-/* The low bytes of 64 rounded elements, in index order. A rounded element has at most 16 bits. */
+/* 64 rounded elements as bytes, in index order. */
 INLINE __m512i round_64(const float *x, __m512 inverse, __m512i *random) {
     const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    const __m512i byte = _mm512_set1_epi16(0xff);
     __m512i r0 = *random, r1 = next_random(r0), r2 = next_random(r1), r3 = next_random(r2);
-    __m512i a = round_stochastic(x, inverse, r0), b = round_stochastic(x + 16, inverse, r1);
-    __m512i c = round_stochastic(x + 32, inverse, r2), d = round_stochastic(x + 48, inverse, r3);
-    __m512i ab = _mm512_and_si512(_mm512_packus_epi32(a, b), byte),
-            cd = _mm512_and_si512(_mm512_packus_epi32(c, d), byte);
+    __m512i ab = _mm512_packs_epi32(round_stochastic(x, inverse, r0), round_stochastic(x + 16, inverse, r1));
+    __m512i cd = _mm512_packs_epi32(round_stochastic(x + 32, inverse, r2), round_stochastic(x + 48, inverse, r3));
     *random = next_random(r3);
-    return _mm512_permutexvar_epi32(order, _mm512_packus_epi16(ab, cd));
+    return _mm512_permutexvar_epi32(order, _mm512_packs_epi16(ab, cd));
 }
 
 static void save_int8(unsigned char *data, uint32_t n, const float *src, float inverse, uint32_t random) {
     __m512i r = first_random(random);
-    for (uint32_t i = 0; i < n; i += 64) {
-        __m512i q = round_64(src + i, _mm512_set1_ps(inverse), &r);
-        _mm512_storeu_si512(data + i, _mm512_sub_epi8(q, _mm512_set1_epi8(-128)));
-    }
+    for (uint32_t i = 0; i < n; i += 64)
+        _mm512_storeu_si512(data + i, round_64(src + i, _mm512_set1_ps(inverse), &r));
 }
 
 static void save_int4(unsigned char *data, uint32_t n, const float *src, float inverse, uint32_t random) {
     __m512i r = first_random(random);
     for (uint32_t i = 0; i < n; i += 64) {
-        __m512i q = round_64(src + i, _mm512_set1_ps(inverse), &r);
-        q = _mm512_sub_epi8(q, _mm512_set1_epi8(120)); /* offset of 8 */
+        __m512i q = _mm512_add_epi8(round_64(src + i, _mm512_set1_ps(inverse), &r), _mm512_set1_epi8(8));
         __m512i both = _mm512_or_si512(_mm512_and_si512(q, _mm512_set1_epi16(15)), _mm512_srli_epi16(q, 4));
         _mm256_storeu_si256((__m256i *)(void *)(data + i / 2), _mm512_cvtepi16_epi8(both));
     }
 }
 
 INLINE __m512i round_to_upper_half(const float *x, __m512i random) {
-    __m512i u = _mm512_loadu_si512(x), r = _mm512_add_epi32(u, _mm512_srli_epi32(random, 16));
-    __m512i magnitude = _mm512_and_si512(r, _mm512_set1_epi32((int)FRUGI_ABS_MASK));
-    __mmask16 overflow = _mm512_cmpge_epu32_mask(magnitude, _mm512_set1_epi32((int)FRUGI_INF_BITS));
-    return _mm512_srli_epi32(_mm512_mask_mov_epi32(r, overflow, u), 16); /* truncate these instead */
+    return _mm512_srli_epi32(_mm512_add_epi32(_mm512_loadu_si512(x), _mm512_srli_epi32(random, 16)), 16);
 }
 
+/* Rounding adds at most one to the upper half; where that makes an infinity, it is taken back. */
 static void save_bf16(unsigned char *data, uint32_t n, const float *src, uint32_t random) {
-    const __m512i order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
+    const __m512i order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), magnitude = _mm512_set1_epi16(0x7fff);
     __m512i r0 = first_random(random);
     for (uint32_t i = 0; i < n; i += 32) {
         __m512i r1 = next_random(r0);
-        __m512i a = round_to_upper_half(src + i, r0), b = round_to_upper_half(src + i + 16, r1);
-        _mm512_storeu_si512(data + 2 * i, _mm512_permutexvar_epi64(order, _mm512_packus_epi32(a, b)));
+        __m512i h = _mm512_packus_epi32(round_to_upper_half(src + i, r0), round_to_upper_half(src + i + 16, r1));
+        __mmask32 infinite = _mm512_cmpge_epu16_mask(_mm512_and_si512(h, magnitude), _mm512_set1_epi16(0x7f80));
+        h = _mm512_mask_sub_epi16(h, infinite, h, _mm512_set1_epi16(1));
+        _mm512_storeu_si512(data + 2 * i, _mm512_permutexvar_epi64(order, h));
         r0 = next_random(r1);
     }
 }

@@ -10,7 +10,7 @@ static void encode_f32(frugi_workspace *ws, const frugi_section_batch *s, frugi_
     for (uint32_t i = 0; i < b->blocks; out += b->k[i++] * sizeof(float)) {
         float *acc = s->acc + (size_t)i * b->block;
         const uint16_t *idx = b->idx + (size_t)i * b->block;
-        if (b->held[i]) {
+        if (b->skipped[i]) {
             memset(out, 0, b->k[i] * sizeof(float));
             continue;
         }
@@ -31,7 +31,7 @@ static void gather_batch(frugi_workspace *ws, const frugi_section_batch *s) {
         return;
     }
     for (uint32_t i = 0; i < b->blocks; values += b->k[i++])
-        if (b->held[i])
+        if (b->skipped[i])
             memset(values, 0, b->k[i] * sizeof *values);
         else
             frugi_gather_values(s->acc + (size_t)i * b->block, b->idx + (size_t)i * b->block, b->k[i], values);
@@ -46,7 +46,7 @@ static void scatter_batch(frugi_workspace *ws, const frugi_section_batch *s) {
         return;
     }
     for (uint32_t i = 0; i < b->blocks; values += b->k[i++])
-        if (!b->held[i])
+        if (!b->skipped[i])
             frugi_scatter_values(values, b->idx + (size_t)i * b->block, b->k[i], s->acc + (size_t)i * b->block);
 }
 

@@ -50,7 +50,7 @@ static void set_batch_buffers(const frugi_compress_call *call, frugi_workspace *
 /* All elements are sent: only check for NaN and infinity. */
 static void check_finite(frugi_batch *b) {
     for (uint32_t i = 0; i < b->blocks; i++)
-        b->held[i] = !frugi_all_finite(b->acc + (size_t)i * b->block, b->length);
+        b->skipped[i] = !frugi_all_finite(b->acc + (size_t)i * b->block, b->length);
 }
 
 /* A skipped block sends zeros at indices 0 .. k - 1, and its residual is restored. */
@@ -68,9 +68,9 @@ static void skip_block(frugi_workspace *ws, const frugi_section_batch *s, uint32
 
 static void skip_blocks(frugi_workspace *ws, frugi_section_batch *s) {
     for (uint32_t i = 0; i < ws->batch.blocks; i++)
-        s->any_skipped |= ws->batch.held[i];
+        s->any_skipped |= ws->batch.skipped[i];
     for (uint32_t i = 0; s->any_skipped && i < ws->batch.blocks; i++)
-        if (ws->batch.held[i])
+        if (ws->batch.skipped[i])
             skip_block(ws, s, i);
 }
 
@@ -81,7 +81,7 @@ static void mask_momentum(const frugi_compress_call *call, frugi_workspace *ws, 
     const frugi_batch *b = &ws->batch;
     bool all = s->section->index == FRUGI_INDEX_CODE_NONE;
     for (uint32_t i = 0; i < b->blocks; i++)
-        if (!b->held[i])
+        if (!b->skipped[i])
             frugi_feedback_mask(&call->c->feedback, ws->momentum + (size_t)i * b->block,
                                 all ? NULL : b->idx + (size_t)i * b->block, b->k[i]);
 }
@@ -93,7 +93,7 @@ static void store_batch(const frugi_compress_call *call, frugi_workspace *ws, co
         return;
     if (call->feedback.mask_momentum)
         mask_momentum(call, ws, s);
-    frugi_feedback_store(fb, call->step, s->stored, ws->batch.blocks, ws->batch.held,
+    frugi_feedback_store(fb, call->step, s->stored, ws->batch.blocks, ws->batch.skipped,
                          frugi_residual_in_place(fb) ? NULL : s->acc, frugi_has_momentum(fb) ? ws->momentum : NULL);
 }
 

@@ -53,10 +53,10 @@ typedef struct frugi_batch frugi_batch;
 
 /** Move entries by the bitmap of a batch. */
 typedef struct frugi_bitmap_moves {
-    /** Copy the selected accumulators of all blocks to `values`, zeros for blocks that are held, and up to
+    /** Copy the selected accumulators of all blocks to `values`, zeros for blocks that are skipped, and up to
      * FRUGI_GATHER_SLACK more floats. */
     void (*gather)(const frugi_batch *batch, float *values);
-    /** Copy `values` back to the accumulators of blocks that are not held. */
+    /** Copy `values` back to the accumulators of blocks that are not skipped. */
     void (*scatter)(const frugi_batch *batch, const float *values);
 } frugi_bitmap_moves;
 
@@ -67,15 +67,15 @@ struct frugi_batch {
     const float *grad;   /* gradient, consecutive blocks */
     const float *before; /* residual, consecutive blocks; may be the same as acc */
     float *acc;          /* receives beta * before + grad */
-    float *saved;        /* if acc overwrites before: receives a copy of it, at least for blocks that are held */
+    float *saved;        /* if acc overwrites before: receives a copy of it, at least for blocks that are skipped */
     float beta;
     frugi_selector select;
-    uint32_t k[FRUGI_BATCH_BLOCKS];  /* entries to select; accumulate depends on it too */
-    bool held[FRUGI_BATCH_BLOCKS];   /* the block is skipped: it has a NaN or an infinity, and its idx is not set */
-    uint16_t *idx;                   /* block b's k[b] indices start at idx + b * block */
-    bool idx_optional;               /* where `moves` are set, idx need not be */
-    unsigned char *bitmap;           /* NULL, or set by select: a bit per element, block / 8 bytes for each block */
-    const frugi_bitmap_moves *moves; /* NULL, or set by select where they are faster than loops over idx */
+    uint32_t k[FRUGI_BATCH_BLOCKS];   /* entries to select; accumulate depends on it too */
+    bool skipped[FRUGI_BATCH_BLOCKS]; /* the block has a NaN or an infinity, and its idx is not set */
+    uint16_t *idx;                    /* block b's k[b] indices start at idx + b * block */
+    bool idx_optional;                /* where `moves` are set, idx need not be */
+    unsigned char *bitmap;            /* NULL, or set by select: a bit per element, block / 8 bytes for each block */
+    const frugi_bitmap_moves *moves;  /* NULL, or set by select where they are faster than loops over idx */
     frugi_batch_scratch *lanes;
 };
 

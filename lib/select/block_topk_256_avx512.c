@@ -155,7 +155,7 @@ INLINE void scatter_bitmap(const float *values, const uint64_t *mark, float *acc
 static void gather(const frugi_batch *batch, float *values) {
     for (size_t b = 0; b < batch->blocks; b++) {
         uint32_t k = batch->k[b];
-        if (batch->held[b])
+        if (batch->skipped[b])
             memset(values, 0, k * sizeof *values);
         else if (k > GATHERED_BY_INDEX)
             gather_bitmap(batch->acc + 256 * b, batch->lanes->mark[b], values);
@@ -168,9 +168,9 @@ static void gather(const frugi_batch *batch, float *values) {
 static void scatter(const frugi_batch *batch, const float *values) {
     for (size_t b = 0; b < batch->blocks; b++) {
         uint32_t k = batch->k[b];
-        if (!batch->held[b] && k > GATHERED_BY_INDEX)
+        if (!batch->skipped[b] && k > GATHERED_BY_INDEX)
             scatter_bitmap(values, batch->lanes->mark[b], batch->acc + 256 * b);
-        else if (!batch->held[b])
+        else if (!batch->skipped[b])
             frugi_scatter_values(values, batch->idx + 256 * b, k, batch->acc + 256 * b);
         values += k;
     }

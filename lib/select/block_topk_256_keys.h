@@ -103,10 +103,10 @@ static void select_batch(frugi_batch *batch) {
     for (size_t b = 0; b < batch->blocks; b++) {
         prefetch_next(batch, 256 * b + 128);
         prefetch_next(batch, 256 * b + 192);
-        batch->held[b] = s->top[b] >= INF_HALF;
+        batch->skipped[b] = s->top[b] >= INF_HALF;
         if (batch->k[b] == 0)
             memset(s->mark[b], 0, sizeof s->mark[b]);
-        if (batch->held[b] || batch->k[b] == 0)
+        if (batch->skipped[b] || batch->k[b] == 0)
             continue;
         if (s->found[b] != batch->k[b] && !resolve_ties(batch, b))
             select_slow(batch, b, 256);

@@ -197,8 +197,8 @@ INLINE void write_indices(frugi_batch *batch, uint32_t quads) {
         else
             for (uint32_t j = 0; j < batch->k[b]; j++)
                 idx[j] = s->selected[b][j];
-        batch->held[b] = s->top[b] >= INF_HALF;
-        if (__builtin_expect(s->slow[b], 0) && !batch->held[b])
+        batch->skipped[b] = s->top[b] >= INF_HALF;
+        if (__builtin_expect(s->slow[b], 0) && !batch->skipped[b])
             select_slow(batch, b, 256);
     }
 }

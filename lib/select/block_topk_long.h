@@ -237,8 +237,8 @@ static void select_block(frugi_batch *batch, uint32_t b, bool small) {
     const float *acc = batch->acc + (size_t)b * block;
     const uint16_t *max = s->max + (size_t)b * groups;
     uint16_t *idx = batch->idx + (size_t)b * block, top = largest_key(max, groups);
-    batch->held[b] = top >= INF_KEY;
-    if (batch->held[b] || k == 0)
+    batch->skipped[b] = top >= INF_KEY;
+    if (batch->skipped[b] || k == 0)
         return;
     uint16_t bound = find_bound_of_block(s, acc, block, k, max, groups, top);
     uint32_t n = !bound  ? list_nonzero(batch, b, mask)

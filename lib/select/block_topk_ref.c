@@ -17,8 +17,8 @@ static void accumulate(frugi_batch *b) {
 static void select_batch(frugi_batch *b) {
     for (uint32_t i = 0; i < b->blocks; i++) {
         const float *acc = b->acc + (size_t)i * b->block;
-        b->held[i] = frugi_largest_magnitude(acc, b->length) >= FRUGI_INF_BITS;
-        if (!b->held[i])
+        b->skipped[i] = frugi_largest_magnitude(acc, b->length) >= FRUGI_INF_BITS;
+        if (!b->skipped[i])
             frugi_select_ref(acc, b->length, b->k[i], b->select, b->idx + (size_t)i * b->block);
     }
 }

@@ -59,13 +59,13 @@ INLINE void select_short(frugi_batch *batch, uint32_t block) {
     find_thresholds(s, block, 128, load_lanes(count));
     mark_reaching(batch, block);
     for (size_t b = 0; b < batch->blocks; b++) {
-        batch->held[b] = s->top[b] >= INF_HALF;
+        batch->skipped[b] = s->top[b] >= INF_HALF;
         s->slow[b] = false;
-        if (s->found[b] != batch->k[b] && batch->k[b] && !batch->held[b])
+        if (s->found[b] != batch->k[b] && batch->k[b] && !batch->skipped[b])
             s->slow[b] = !resolve_block_ties(batch, b, block, block / 64, NULL);
     }
     for (size_t b = 0; b < batch->blocks; b++) {
-        if (batch->held[b])
+        if (batch->skipped[b])
             continue;
         if (__builtin_expect(s->slow[b], 0))
             select_slow(batch, b, block);

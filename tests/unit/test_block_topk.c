@@ -172,11 +172,11 @@ static void compare(const side *a, const side *b, const char *what) {
     if (memcmp(a->residual, b->residual, n * sizeof(float)))
         fail_msg("%s: the sums differ", what);
     for (uint32_t i = 0; i < a->batch.blocks; i++) {
-        if (a->batch.held[i] != b->batch.held[i])
-            fail_msg("%s: block %u is held by one only", what, i);
-        if (a->batch.held[i] && memcmp(a->saved + block * i, b->saved + block * i, block * sizeof(float)))
-            fail_msg("%s: block %u is held, and its residual was not saved", what, i);
-        if (!a->batch.held[i] && memcmp(a->idx + block * i, b->idx + block * i, a->batch.k[i] * sizeof *a->idx))
+        if (a->batch.skipped[i] != b->batch.skipped[i])
+            fail_msg("%s: block %u is skipped by one only", what, i);
+        if (a->batch.skipped[i] && memcmp(a->saved + block * i, b->saved + block * i, block * sizeof(float)))
+            fail_msg("%s: block %u is skipped, and its residual was not saved", what, i);
+        if (!a->batch.skipped[i] && memcmp(a->idx + block * i, b->idx + block * i, a->batch.k[i] * sizeof *a->idx))
             fail_msg("%s: block %u has other winners", what, i);
     }
 }
@@ -186,10 +186,10 @@ static void check_bitmap(const side *s, const char *what) {
     for (uint32_t i = 0; s->batch.bitmap && i < s->batch.blocks; i++) {
         const unsigned char *bits = s->batch.bitmap + i * (block / 8);
         uint32_t n = 0;
-        for (uint32_t e = 0; e < block && !s->batch.held[i]; e++)
+        for (uint32_t e = 0; e < block && !s->batch.skipped[i]; e++)
             if (bits[e / 8] >> (e % 8) & 1 && (n == s->batch.k[i] || s->idx[block * i + n++] != e))
                 fail_msg("%s: element %u of block %u is in the bitmap only", what, e, i);
-        if (!s->batch.held[i] && n != s->batch.k[i])
+        if (!s->batch.skipped[i] && n != s->batch.k[i])
             fail_msg("%s: the bitmap of block %u has %u entries", what, i, n);
     }
 }
@@ -207,11 +207,11 @@ static void check_gather(const side *s, const char *what) {
     batch.moves->gather(&batch, values);
     for (uint32_t i = 0; i < batch.blocks; i++)
         for (uint32_t e = 0; e < batch.k[i]; e++, v++) {
-            float *x = &expected[block * i + (batch.held[i] ? 0 : s->idx[block * i + e])];
-            if (frugi_f32_bits(*v) != (batch.held[i] ? 0 : frugi_f32_bits(*x)))
+            float *x = &expected[block * i + (batch.skipped[i] ? 0 : s->idx[block * i + e])];
+            if (frugi_f32_bits(*v) != (batch.skipped[i] ? 0 : frugi_f32_bits(*x)))
                 fail_msg("%s: value %u of block %u was gathered from elsewhere", what, e, i);
             *v += 1.5f;
-            *x = batch.held[i] ? *x : *v;
+            *x = batch.skipped[i] ? *x : *v;
         }
     batch.moves->scatter(&batch, values);
     if (memcmp(acc, expected, batch.blocks * block * sizeof *acc))
@@ -222,7 +222,7 @@ static void check_gather(const side *s, const char *what) {
 static void clear_selected(side *s) {
     for (uint32_t i = 0; i < s->batch.blocks; i++) {
         float *x = s->residual + block * i;
-        if (s->batch.held[i])
+        if (s->batch.skipped[i])
             memcpy(x, s->saved + block * i, block * sizeof *x);
         else
             for (uint32_t j = 0; j < s->batch.k[i]; j++)
@@ -331,8 +331,8 @@ static bool is_skipped(side *s, uint32_t at, float value) {
     grad[at] = value;
     run(s, grad, true, make_shape(16, most_blocks(), FRUGI_SELECT_EXACT));
     for (uint32_t i = 0; i < most_blocks(); i++)
-        assert_true(i == at / block || !s->batch.held[i]);
-    return s->batch.held[at / block];
+        assert_true(i == at / block || !s->batch.skipped[i]);
+    return s->batch.skipped[at / block];
 }
 
 static void check_skipped(side *s) {

@@ -182,8 +182,19 @@ static uint32_t list_nonzero(const frugi_batch *batch, uint32_t b, uint32_t mask
     return all;
 }
 
+static uint32_t smallest_magnitude(const uint32_t *magnitude, uint32_t n) {
+    uint32_t least = magnitude[0];
+    for (uint32_t i = 1; i < n; i++)
+        least = magnitude[i] < least ? magnitude[i] : least;
+    return least;
+}
+
 /* Find the largest multiple of `unit` that at least k of n candidates reach; all of them reach at.low. */
 static bracket find_threshold(const uint32_t *magnitude, uint32_t n, uint32_t k, uint32_t unit, bracket at) {
+    if (n > 4 * k) { /* probably because many are equal */
+        at.low = smallest_magnitude(magnitude, n);
+        narrow(&at, at.low + unit, count_candidates(magnitude, n, at.low + unit), k);
+    }
     while (at.reached > k && at.high - at.low > unit) {
         uint32_t guess = at.low + (at.high - at.low) / unit / 2 * unit;
         narrow(&at, guess, count_candidates(magnitude, n, guess), k);

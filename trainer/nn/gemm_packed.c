@@ -1,6 +1,6 @@
 /*
- * gemm_packed.c - a matrix product of our own, by one thread, for CPUs on which OpenBLAS is slower than it could be:
- * its packages know no CPU that is newer than they are.
+ * gemm_packed.c - a matrix product of our own, by one thread, for x86-64: in the trainer OpenBLAS 0.3.26 reached a sixth
+ * of the peak of a Xeon with AVX-512 (alone, on large matrices, two thirds; why is not known).
  *
  * The kernel is that of direct convolution (conv_tiles.h): rows of the result are its output channels, columns are its
  * pixels, and the depth is its input channels and taps. Both operands are copied into panels in the order in which the

@@ -8,6 +8,7 @@ and NCCL with one process a GPU. Gradients are fixed numbers, so that nothing de
 import functools
 import gc
 import os
+import time
 import unittest
 import warnings
 import weakref
@@ -17,7 +18,7 @@ import support
 from ddp_helpers import RANK, WORLD, atexit, dist, nn, torch
 
 from frugrad import _cuda
-from frugrad.torch import DDPState, device, hook, ranges
+from frugrad.torch import DDPState, device, exchange, hook, ranges
 
 EMULATED = os.environ.get("FRUGRAD_CUDA_EMULATED", "")
 SHAPES = ((80, 70), (513,), (64, 3, 3, 3), (300, 41), (5,), (129, 32), (2, 3))
@@ -94,6 +95,8 @@ def given(step, rank, spoil=None):
 
 def begin(kind, seconds=60):
     torch.set_num_threads(1)
+    exchange._EXIT_DELAY = 0  # of each DDPState; once, at exit, is enough
+    atexit.register(time.sleep, 0.1)
     dist._DEFAULT_FIRST_BUCKET_BYTES = 6000
     if kind == "nccl":
         torch.cuda.set_device(RANK)

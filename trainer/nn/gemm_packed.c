@@ -1,11 +1,11 @@
 /*
- * gemm_packed.c - a matrix product of our own, by one thread, for x86-64: in the trainer OpenBLAS 0.3.26 reached a sixth
- * of the peak of a Xeon with AVX-512 (alone, on large matrices, two thirds; why is not known).
+ * gemm_packed.c - a matrix product of our own, by one thread, for x86-64: in the trainer OpenBLAS reached a sixth of
+ * the peak of a Xeon with AVX-512 (alone, on large matrices, two thirds; why is not known).
  *
  * The kernel is that of direct convolution (conv_tiles.h): rows of the result are its output channels, columns are its
  * pixels, and the depth is its input channels and taps. Both operands are copied into panels in the order in which the
- * kernel reads them: some hundred rows of a, which stay in the L2 cache, and one panel of columns of b at a time, which
- * stays in the L1 cache. No sum depends on the sizes of the result.
+ * kernel reads them: some hundred rows of a, which stay in the L2 cache, and one panel of columns of b at a time, of
+ * 48 KiB at most. No sum depends on the sizes of the result.
  */
 #include "trainer/nn/gemm.h"
 

@@ -153,6 +153,31 @@ class Learning(Case):
         self.assertIn("is not finite after step", result)
 
 
+class TokenFiles(Case):
+    """Files of tokens with a vocabulary beside them."""
+
+    def tokens(self, vocabulary, ids=(0, 1, 2, 3) * 100, code: int = 0):
+        folder = Path(tempfile.mkdtemp(dir=self.folder))
+        for name in "train", "valid":
+            (folder / f"{name}.u16").write_bytes(b"".join(t.to_bytes(2, "little") for t in ids))
+        if vocabulary is not None:
+            (folder / "vocab.json").write_text(vocabulary)
+        return self.run_main("--model", GPT2, "--data", folder, "--steps", 20, "--batch", 4, "--rate", 1e-2, code=code)
+
+    def test_the_vocabulary_gives_the_size(self):
+        result = self.tokens(json.dumps({"a": 3, "b": 1, "c": 0, "d": 2}))
+        self.assertEqual(result["params"], 4 * 32 + 16 * 32 + 12 * 32 * 32 + 13 * 32 + 2 * 32)
+        self.assertEqual((result["split"], result["answers"]), ("valid", 399))
+        self.assertLess(result["loss"], 0.5 * math.log(4))
+
+    def test_wrong_files_are_reported(self):
+        for vocabulary, pattern in ((None, "vocab.json: not found"), ("{", "vocab.json: not JSON"),
+                                    ("[0, 1]", "not a vocabulary"), ("{}", "not a vocabulary"),
+                                    ('{"a": 0, "b": 2}', "not a vocabulary"), ('{"a": false}', "not a vocabulary")):
+            self.assertIn(pattern, self.tokens(vocabulary, code=1))
+        self.assertIn("train.u16: token 3 is none of the 2 of its vocabulary", self.tokens('{"a": 0, "b": 1}', code=1))
+
+
 class Judging(Case):
     def test_the_test_split_stays_shut(self):
         shut = self.folder / "shut"

@@ -114,6 +114,32 @@ static void token_id_files_are_read(void **state) {
     temp_dir_remove(directory);
 }
 
+static void a_vocabulary_beside_token_ids_gives_its_size(void **state) {
+    static const char *const wrong[] = {"[0, 1]", "{}", "{\"a\": 0, \"b\": 2}", "{\"a\": 0, \"b\": 0}",
+                                        "{\"a\": 0, \"b\": true}"};
+    char directory[TEMP_PATH_MAX];
+    unsigned char numbers[64] = {0};
+    (void)state;
+    temp_dir_create(directory, "abc");
+    temp_dir_write(directory, "train.u16", numbers, 64);
+    assert_refused(FGT_TASK_LANGUAGE, directory, NULL, "expected 'vocab.json', the vocabulary of the tokens");
+    temp_dir_write(directory, "vocab.json", "{\"a\": 1, \"b\": 2, \"c\": 0}", 24);
+    fgt_data *data = open_text(FGT_TASK_LANGUAGE, directory, NULL, T);
+    assert_int_equal(fgt_data_get_info(data)->vocab, 3);
+    assert_string_equal(fgt_data_get_info(data)->tokens, "ids in the data");
+    fgt_data_close(data);
+    numbers[6] = 3;
+    temp_dir_write(directory, "train.u16", numbers, 64);
+    assert_refused(FGT_TASK_LANGUAGE, directory, NULL, "train.u16: byte 6: expected a token below 3, found 3");
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        temp_dir_write(directory, "vocab.json", wrong[i], strlen(wrong[i]));
+        assert_refused(FGT_TASK_LANGUAGE, directory, NULL, "vocab.json: expected a JSON object of up to 65536 tokens");
+    }
+    temp_dir_write(directory, "vocab.json", "{", 1);
+    assert_refused(FGT_TASK_LANGUAGE, directory, NULL, "vocab.json: byte 1: expected JSON");
+    temp_dir_remove(directory);
+}
+
 static void wrong_text_is_refused(void **state) {
     char directory[TEMP_PATH_MAX];
     fgt_data_options want = {.task = FGT_TASK_LANGUAGE, .path = "builtin", .length = 1};
@@ -393,6 +419,7 @@ int main(void) {
         cmocka_unit_test(windows_shift_and_targets_follow),
         cmocka_unit_test(test_windows_cover_every_token_once),
         cmocka_unit_test(token_id_files_are_read),
+        cmocka_unit_test(a_vocabulary_beside_token_ids_gives_its_size),
         cmocka_unit_test(wrong_text_is_refused),
         cmocka_unit_test(tokens_are_masked_by_the_rule),
         cmocka_unit_test(masks_change_in_training_only),

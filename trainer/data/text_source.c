@@ -1,23 +1,20 @@
 /*
- * text_source.c - text for language models and masked models; text_files.c reads it. A split is one sequence of tokens;
- * a sample is a window of it. Windows do not overlap. In training they begin at another offset each epoch, so that the
- * edges do not always cut the same context; in testing they cover all tokens, the last one with positions without
- * targets.
+ * text_source.c - text for language models and masked models; text_files.c and token_files.c read it. A split is one
+ * sequence of tokens; a sample is a window of it. Windows do not overlap. In training they begin at another offset each
+ * epoch, so that the edges do not always cut the same context; in testing they cover all tokens, the last one with
+ * positions without targets.
  */
 #include "io/progress.h"
 #include "trainer/base/keyed_random.h"
 #include "trainer/data/data_source.h"
 #include "trainer/data/text_files.h"
+#include "trainer/data/token_files.h"
 #include "trainer/data/tokenizer.h"
-#include "io/unpack_file.h"
 #include "trainer/data/wordpiece.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { GPT2_VOCAB = 50257 };
-static const uint64_t file_max = UINT64_C(4) << 30;
 
 typedef struct text {
     fgt_ids ids[FGT_SPLITS];
@@ -140,20 +137,6 @@ static int read_text(const char *path, encoder *e) {
     return status;
 }
 
-/* Reads token ids from a file: little-endian 16-bit numbers. */
-static int read_token_ids(const char *path, const fgio_bytes *bytes, fgt_ids *ids) {
-    if (bytes->len % 2 != 0)
-        return fgio_error("%s: byte %zu: the file ends; expected numbers of two bytes", path, bytes->len);
-    for (size_t i = 0; i < bytes->len; i += 2) {
-        uint32_t id = bytes->data[i] | (uint32_t)bytes->data[i + 1] << 8;
-        if (id >= GPT2_VOCAB)
-            return fgio_error("%s: byte %zu: expected a token below %d, found %u", path, i, GPT2_VOCAB, id);
-        if (fgt_ids_push(ids, id) != 0)
-            return fgio_error("%s: not enough memory for its tokens", path);
-    }
-    return FGIO_EXIT_OK;
-}
-
 static text *open_source(const fgt_source *source, fgt_data *data) {
     text *s = calloc(1, sizeof *s);
     if (s == NULL)
@@ -162,25 +145,6 @@ static text *open_source(const fgt_source *source, fgt_data *data) {
         data->source = source;
     data->state = s;
     return s;
-}
-
-static int open_token_ids(const fgt_data_options *options, fgt_data *data) {
-    text *s = data->state;
-    char name[32];
-    int status = FGIO_EXIT_OK;
-    data->info.vocab = GPT2_VOCAB;
-    for (int i = 0; i < FGT_SPLITS && status == FGIO_EXIT_OK; i++) {
-        fgio_bytes bytes = {NULL, 0};
-        snprintf(name, sizeof name, "%s.gpt2bpe.u16", fgt_split_names[i]);
-        char *path = fgio_unpack_find(options->path, name);
-        if (path != NULL)
-            status = fgio_unpack_file(path, file_max, &bytes);
-        if (path != NULL && status == FGIO_EXIT_OK)
-            status = read_token_ids(path, &bytes, &s->ids[i]);
-        fgio_bytes_free(&bytes);
-        free(path);
-    }
-    return status;
 }
 
 static int open_text(const fgt_data_options *options, fgt_data *data) {
@@ -197,10 +161,9 @@ int fgt_text_open(const fgt_data_options *options, fgt_data *data) {
     text *s = open_source(&language_source, data);
     if (s == NULL)
         return FGIO_EXIT_FAIL;
-    char *numbers = options->tokens == NULL ? fgio_unpack_find(options->path, "train.gpt2bpe.u16") : NULL;
-    int status = numbers != NULL ? open_token_ids(options, data) : open_text(options, data);
-    data->info.tokens = numbers != NULL ? "gpt2 ids in the data" : options->tokens == NULL ? "bytes" : options->tokens;
-    free(numbers);
+    int numbers = options->tokens == NULL && fgt_token_files_exist(options->path);
+    int status = numbers ? fgt_token_files_read(options->path, s->ids, &data->info.vocab) : open_text(options, data);
+    data->info.tokens = numbers ? "ids in the data" : options->tokens == NULL ? "bytes" : options->tokens;
     s->window = options->length;
     count_windows(data, 1);
     return status;

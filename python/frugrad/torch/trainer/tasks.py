@@ -4,6 +4,7 @@ A split is read on first use, so a run that is evaluated on held-out samples or 
 never opens the test files. The samples of a step are the same for any number of workers, which share them.
 """
 
+import json
 from pathlib import Path
 from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
 
@@ -167,7 +168,8 @@ class Images(Task):
 class Language(Task):
     """A text in windows that do not overlap and, in training, begin at another offset in each epoch.
 
-    tokens None: GPT-2's, from files of 16-bit numbers; "bytes": the text itself.
+    tokens None: files of 16-bit numbers, either train.u16 and so on, beside the vocabulary (vocab.json), or
+    train.gpt2bpe.u16 and so on: GPT-2's. "bytes": the text itself.
     """
 
     rate, at_once = 0.4, 16  # of a width of 1
@@ -175,12 +177,25 @@ class Language(Task):
     def __init__(self, *arguments, tokens: Optional[str], length: int):
         super().__init__(*arguments)
         if tokens not in (None, "bytes"):
-            raise UsageError(f"--tokens: '{tokens}' is not for texts here; bytes, or none for GPT-2's tokens as files")
+            raise UsageError(f"--tokens: '{tokens}' is not for texts here; bytes, or none for files of tokens")
         self.length, self.bytes = length, tokens == "bytes"
-        self.vocab = 256 if self.bytes else 50257
-        end = ".txt" if self.bytes else ".gpt2bpe.u16"
+        own = not self.bytes and find(self.folder, "train.u16") is not None
+        self.vocab = 256 if self.bytes else self._vocabulary_size() if own else 50257
+        end = ".txt" if self.bytes else ".u16" if own else ".gpt2bpe.u16"
         self.files = {split: split + end for split in ("train", "valid", "test")}
         self._shift = 0
+
+    def _vocabulary_size(self) -> int:
+        """Of the vocabulary beside the files of tokens: a JSON object of all tokens, with their numbers."""
+        path = self.folder / "vocab.json"
+        try:
+            numbers = json.loads(read(self.folder, path.name))
+        except ValueError as error:
+            raise RunError(f"{path}: not JSON: {error}") from None
+        size = len(numbers) if isinstance(numbers, dict) else 0
+        if not 1 <= size <= 1 << 16 or sorted(map(repr, numbers.values())) != sorted(map(repr, range(size))):
+            raise RunError(f"{path}: not a vocabulary: expected an object of up to 65536 tokens, numbered from 0")
+        return size
 
     def _read(self, split: str) -> Batch:
         raw = read(self.folder, self.files[split])
@@ -192,7 +207,8 @@ class Language(Task):
         if not self.bytes:
             ids = ids.view(-1, 2)[:, 0] + 256 * ids.view(-1, 2)[:, 1]
             if int(ids.max()) >= self.vocab:
-                raise RunError(f"{self.folder / self.files[split]}: token {int(ids.max())} is none of GPT-2's")
+                raise RunError(f"{self.folder / self.files[split]}: token {int(ids.max())} is none of the"
+                             f" {self.vocab} of its vocabulary")
         return ids, ids
 
     def _count(self, data: Batch) -> int:

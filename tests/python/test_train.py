@@ -248,6 +248,7 @@ class Judging(Case):
             (["--workers", "0"], "'0' is not a whole number"),
             (["--rate", "-1"], "'-1' is not a number above 0"),
             (["--tokens", "letters"], "letters"),
+            (["--passes", "graph"], "graph needs a GPU"),
             (["--augment-not"], "--augment-not"),
         ):
             result = self.text(*words, code=2)
@@ -357,6 +358,25 @@ class OnADevice(Case):
         ran = subprocess.run(words + base + ["--method", "topk"], env=env, capture_output=True, text=True, timeout=120)
         self.assertEqual(ran.returncode, 0, ran.stderr)
         self.assertRegex(ran.stderr, "^frugrad: frames are made on the host: .*\n$")
+
+    def test_recorded_passes_learn_the_same(self):
+        """On a GPU, which this process does not see."""
+        env = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
+        there = subprocess.run([sys.executable, "-c", "import torch; torch.zeros(1).cuda()"], env=env,
+                               capture_output=True)
+        if there.returncode:
+            self.skipTest("no GPU")
+        losses = {}
+        for model, data in (GPT2, "text"), ("resnet18:width=4", "cifar10"):
+            for passes in "eager", "graph", "compiled":
+                words = ["--model", model, "--data", str(self.folder / data), "--steps", "12", "--batch", "8",
+                         "--workers", "2", "--passes", passes, "--json", "--quiet", "--threads", "1"]
+                ran = subprocess.run([sys.executable, "-B", "-m", "frugrad.torch.train", *words], env=env,
+                                     capture_output=True, text=True, timeout=300)
+                self.assertEqual((ran.returncode, "not recorded" in ran.stderr), (0, False), ran.stderr)
+                losses[passes] = json.loads(ran.stdout)["train_loss"]
+            self.assertAlmostEqual(losses["eager"], losses["graph"], delta=2e-3 * losses["eager"])
+            self.assertAlmostEqual(losses["eager"], losses["compiled"], delta=2e-2 * losses["eager"])
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ from .trainer.loop import Plan, Result, Run
 from .trainer.models import parse_model
 from .trainer.optimizers import FlatOptimizer, merged_optimizer, default_optimizer
 from .trainer.learning_rate import parse_schedule
+from .trainer.passes import make_passes
 from .trainer.tasks import Task, open_task
 from .trainer.progress import Log, perplexity_of
 from .trainer.workers import Exchange, make_exchange, make_planner, read_config
@@ -64,8 +65,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="python3 -m frugrad.torch.train", description=__doc__.split("\n")[0], allow_abbrev=False)
     add = parser.add_argument
     add("--model", required=True, help="resnet18, resnet50, gpt2-small, bert-small, bert-base; options as gpt2-small:layers=2")
-    add("--data", required=True, help="directory with CIFAR-10's binary files, WikiText-2 or SST-2, also as .xz")
-    add("--tokens", help="texts: bytes, or none for GPT-2's tokens as files; sentences: a WordPiece vocabulary")
+    add("--data", required=True, help="directory with CIFAR-10's binary files, a text or its tokens, or SST-2, also as .xz")
+    add("--tokens", help="texts: bytes, or none for files of tokens; sentences: a WordPiece vocabulary")
     add("--method", default="frugrad", help="config string, as in docs/methods.md; frugrad is frugrad-sgd or"
         " frugrad-adam here, as the optimizer is [frugrad]")
     add("--optimizer", help="sgd, adamw, merged, adam-merged, sign, with options [what goes with the method]")
@@ -84,6 +85,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--hold-out", type=_count(1, 10**9), default=0,
         help="evaluate on this many training samples, which are not trained on, instead of the test split")
     add("--judge", choices=("valid", "test"), default="", help="which split judges the run at its end")
+    add("--passes", choices=("eager", "graph", "compiled"), default="eager", help="forward and backward: operation"
+        " by operation, replayed as CUDA graphs, or compiled as well [eager]")
     add("--no-augment", action="store_true", help="images as they are")
     add("--json", action="store_true", help="print the summary as one JSON object")
     add("--quiet", action="store_true", help="print no progress")
@@ -178,7 +181,8 @@ def train(args) -> dict:
             f"rate {args.rate:g}, schedule {args.schedule}, clip {'auto' if args.clip is None else args.clip}")
     plan = Plan(args.steps, args.workers, args.batch, args.rate, schedule, args.eval_every, args.eval_batches,
                 args.judge, args.metrics_layers and config.option("reduce") != "dense")
-    run = Run(plan, model, task, flat, exchange, optimizer, args.clip, planner, log, named.task == "language")
+    passes = make_passes(args.passes, lambda batch: task.loss(model, batch), flat)
+    run = Run(plan, model, task, flat, passes, exchange, optimizer, args.clip, planner, log, named.task == "language")
     try:
         result = run.train()
     finally:

@@ -1,8 +1,7 @@
 """The training loop: forward and backward for each worker in turn, the mean of what they send, an optimizer step."""
 
-import contextlib
 import math
-from typing import ContextManager, List, NamedTuple, Optional
+from typing import List, NamedTuple, Optional
 
 import torch
 
@@ -10,6 +9,7 @@ from . import RunError
 from .flat import Flat
 from .optimizers import FlatOptimizer
 from .learning_rate import Schedule
+from .passes import Passes, autocast
 from .tasks import Score, Task
 from .progress import Clock, Log
 from .workers import Exchange, shares
@@ -17,11 +17,6 @@ from .workers import Exchange, shares
 _SMOOTH = 0.9  # decay of the running mean of norms for --clip, as in `frugrad train`
 _RATIO, _SLOW = 2.0, 0.98  # --clip auto: the limit relative to the running mean of norms, and the decay of that mean
 _CHECK_EVERY = 25  # on a GPU the host checks losses every this many steps
-
-
-def autocast(device: torch.device) -> ContextManager:
-    """bf16 on a GPU; float32 elsewhere."""
-    return torch.autocast("cuda", dtype=torch.bfloat16) if device.type == "cuda" else contextlib.nullcontext()
 
 
 class Clip:
@@ -107,9 +102,10 @@ class Result(NamedTuple):
 class Run:
     """One run: ``train()``."""
 
-    def __init__(self, plan: Plan, model: torch.nn.Module, task: Task, flat: Flat, exchange: Exchange,
-                 optimizer: FlatOptimizer,
-                 clip: Optional[float], planner, log: Log, language: bool):
+    def __init__(self, plan: Plan, model: torch.nn.Module, task: Task, flat: Flat, passes: Passes,
+                 exchange: Exchange, optimizer: FlatOptimizer, clip: Optional[float], planner, log: Log,
+                 language: bool):
+        self.passes = passes
         self.plan, self.model, self.task, self.flat, self.exchange = plan, model, task, flat, exchange
         self.optimizer, self.log, self.language, self.planner = optimizer, log, language, planner
         self.device = flat.grad.device
@@ -149,12 +145,11 @@ class Run:
         for worker in range(plan.workers):
             with clock("data"):
                 batch = self.task.batch(step, worker, plan.workers, plan.batch)
-            with clock("forward"), autocast(self.device):
-                loss = self.task.loss(self.model, batch)
+            with clock("forward"):
+                loss = self.passes.forward(batch)
             with clock("backward"):
-                self.flat.grad.zero_()
-                loss.backward()
-            self.losses[step].add_(loss.detach().float(), alpha=1 / plan.workers)
+                self.passes.backward()
+            self.losses[step].add_(loss, alpha=1 / plan.workers)
             with clock("compress"):
                 self.clip.before()
                 self.exchange.add_gradient(worker, step)

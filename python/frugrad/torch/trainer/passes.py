@@ -1,0 +1,108 @@
+"""Forward and backward pass of a worker's batch: operation by operation, or recorded once and replayed.
+
+A GPU computes small batches faster than Python launches their kernels. A CUDA graph launches all kernels of a pass at
+once; torch.compile fuses them before, which takes about a minute. Batches of a run have the same shape, so one
+recording serves all of them.
+"""
+
+import contextlib
+import sys
+from typing import Callable, ContextManager, Optional, Tuple
+
+import torch
+
+from . import UsageError
+from .flat import Flat
+from .tasks import Batch
+
+_WARM_UP = 3  # batches before the recording: libraries choose their kernels
+
+Loss = Callable[[Batch], torch.Tensor]
+
+
+def autocast(device: torch.device) -> ContextManager:
+    """bf16 on a GPU; float32 elsewhere."""
+    return torch.autocast("cuda", dtype=torch.bfloat16) if device.type == "cuda" else contextlib.nullcontext()
+
+
+class Passes:
+    """Operation by operation."""
+
+    def __init__(self, loss: Loss, flat: Flat):
+        self._loss, self._flat = loss, flat
+        self._value: Optional[torch.Tensor] = None
+
+    def forward(self, batch: Batch) -> torch.Tensor:
+        """The loss of a batch."""
+        with autocast(self._flat.grad.device):
+            self._value = self._loss(batch)
+        return self._value.detach()
+
+    def backward(self) -> None:
+        """Write the gradient of the last batch to ``flat.grad``."""
+        self._flat.grad.zero_()
+        self._value.backward()
+        self._value = None
+
+
+class RecordedPasses(Passes):
+    """The first batches operation by operation, later ones by replaying a recording."""
+
+    def __init__(self, loss: Loss, flat: Flat):
+        super().__init__(loss, flat)
+        self._stream, self._batches = torch.cuda.Stream(), 0
+        self._batch: Batch = ()
+        self._graphs: Optional[Tuple[torch.cuda.CUDAGraph, torch.cuda.CUDAGraph]] = None
+
+    def forward(self, batch: Batch) -> torch.Tensor:
+        self._batches += 1
+        if self._batches == _WARM_UP + 1:
+            self._record(batch)
+        if self._graphs is None:
+            with self._beside():
+                return super().forward(batch)
+        for mine, given in zip(self._batch, batch):
+            mine.copy_(given)
+        self._graphs[0].replay()
+        return self._recorded_loss
+
+    def backward(self) -> None:
+        if self._graphs is not None:
+            return self._graphs[1].replay()
+        with self._beside():
+            super().backward()
+
+    @contextlib.contextmanager
+    def _beside(self):
+        """On the stream of the recording, between what the current stream did and what it does next."""
+        current = torch.cuda.current_stream()
+        self._stream.wait_stream(current)
+        with torch.cuda.stream(self._stream):
+            yield
+        current.wait_stream(self._stream)
+
+    def _record(self, batch: Batch) -> None:
+        """Record both passes; where that fails, later batches are computed like the first."""
+        forward, backward = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+        self._batch = tuple(x.clone() for x in batch)
+        try:
+            with torch.cuda.graph(forward, stream=self._stream):
+                self._recorded_loss = super().forward(self._batch)
+            with torch.cuda.graph(backward, pool=forward.pool(), stream=self._stream):
+                super().backward()
+        except RuntimeError as error:
+            print(f"frugrad: passes are not recorded: {str(error).splitlines()[0]}", file=sys.stderr)
+            return
+        self._graphs = forward, backward
+
+
+def make_passes(kind: str, loss: Loss, flat: Flat) -> Passes:
+    """Passes of a kind: eager, graph or compiled."""
+    if kind == "eager":
+        return Passes(loss, flat)
+    if not flat.grad.is_cuda:
+        raise UsageError(f"--passes: {kind} needs a GPU")
+    if kind == "compiled":
+        torch._dynamo.config.suppress_errors = True  # what does not compile runs operation by operation
+        loss = torch.compile(loss)
+    return RecordedPasses(loss, flat)

@@ -139,12 +139,17 @@ static frug_status set_defaults(frug_config *config) {
     return FRUG_OK;
 }
 
+/* Whether entries are sent several times; hold=auto depends on beta itself. */
+static int retains(const frug_config *config, double density) {
+    return config->hold_rule != FRUGI_HOLD_MOMENTUM && frugi_retention(config, density) > 0;
+}
+
 static void resolve_auto(frug_config *config) {
     if (config->segment == FRUGI_SEGMENT_GROUP)
         config->schedule = frugi_schedule_constant(1.0 - (double)config->group_keep / config->group_of);
     double sparsity = frugi_final_sparsity(&config->schedule);
     if (config->beta_auto)
-        config->beta = sparsity < 0.98 ? 0.95 : config->hold > 0 ? 0.98 : 0.99;
+        config->beta = sparsity < 0.98 ? 0.95 : retains(config, 1.0 - sparsity) ? 0.98 : 0.99;
     if (config->bucket_auto)
         config->bucket = config->value == FRUGI_VALUE_QSGD || config->value == FRUGI_VALUE_ONEBIT ? 512 : 64;
     if (config->segment == FRUGI_SEGMENT_BLOCK && (1.0 - sparsity) * config->block * FRUGI_PHASES < 1.0)

@@ -149,6 +149,13 @@ typedef enum frugi_topology_kind {
     FRUGI_TOPOLOGY_RANDOM
 } frugi_topology_kind;
 
+/** How the retention of feedback=merged is found: config/retention.c. */
+typedef enum frugi_hold {
+    FRUGI_HOLD_NUMBER,   /* off is 0 */
+    FRUGI_HOLD_MOMENTUM, /* auto: preserves the momentum at the density of the step */
+    FRUGI_HOLD_ADAM      /* by the density of the step alone */
+} frugi_hold;
+
 typedef enum frugi_stats_level { FRUGI_STATS_SAMPLE, FRUGI_STATS_FULL } frugi_stats_level;
 
 #define FRUGI_CONFIG_TEXT_MAX 2048
@@ -180,9 +187,9 @@ struct frug_config {
     double beta;     /* decay of the residual; "auto" is resolved: 0.95, or 0.99 from 98 % sparsity on */
     int beta_auto;   /* whether it was "auto" */
     double momentum; /* of feedback=dgc; the momentum that hold=auto preserves */
-    double hold;     /* retention: of feedback=merged, the share of a sent entry that stays, unless hold_auto */
-    int hold_auto;   /* the retention that preserves the momentum at the density of the step */
-    double theta;    /* of feedback=ef21: weight of the new gradient */
+    double hold;     /* retention: of feedback=merged, the share of a sent entry that stays, if it is a number */
+    frugi_hold hold_rule;
+    double theta; /* of feedback=ef21: weight of the new gradient */
     frugi_mask mask;
     double clip; /* clip gradients to this norm; 0: do not */
     frugi_residual residual;
@@ -214,5 +221,9 @@ struct frug_config {
     char text[FRUGI_CONFIG_TEXT_MAX];  /* canonical text with every option */
     char items[FRUGI_CONFIG_TEXT_MAX]; /* the same as name, value, name, value, ..., each terminated by 0 */
 };
+
+/** The retention of option hold at a density, from 0 to 1; 0 unless feedback is merged. Only IEEE operations of one
+ *  rounding, so all workers compute the same bits. */
+double frugi_retention(const struct frug_config *config, double density);
 
 #endif

@@ -19,7 +19,7 @@ static int has_retention(const frug_config *c) {
 }
 
 static int has_momentum(const frug_config *c) {
-    return c->feedback == FRUGI_FEEDBACK_DGC || (is_merged(c) && c->hold_auto);
+    return c->feedback == FRUGI_FEEDBACK_DGC || (is_merged(c) && c->hold_rule == FRUGI_HOLD_MOMENTUM);
 }
 
 static int is_ef21(const frug_config *c) {

@@ -87,7 +87,7 @@ static frug_status check_feedback(const frug_config *c) {
     FRUG_FAIL_IF(c->hold > 0 && c->reduce == FRUGI_REDUCE_SHARED, FRUG_ERR_CONFIG,
                  "config: reduce=shared sends selected entries completely, so it does not support hold; choose "
                  "hold=off");
-    FRUG_FAIL_IF(!c->hold_auto && c->hold * c->beta >= 1, FRUG_ERR_CONFIG,
+    FRUG_FAIL_IF(c->hold * c->beta >= 1, FRUG_ERR_CONFIG,
                  "config: with hold=1 and beta=1 the residual would never shrink; lower one of them");
     return FRUG_OK;
 }

@@ -27,22 +27,9 @@ void frugi_feedback_destroy(frugi_feedback_state *fb) {
     frugi_store_destroy(&fb->momentum);
 }
 
-/*
- * An accumulator is multiplied by beta at every step, and also by the retained share r when it is sent; at density d
- * that is beta * (1 - d * (1 - r)) on average. hold=auto chooses r so that this equals the momentum. Without a residual
- * nothing is retained: reduce=split compresses shards with the same config and feedback=none.
- */
-static float retained_share(const struct frug_config *f, double density, bool send_all) {
-    if (f->feedback != FRUGI_FEEDBACK_MERGED || send_all)
-        return 0;
-    if (!f->hold_auto)
-        return (float)f->hold;
-    double share = 1.0 - (1.0 - f->momentum / f->beta) / density;
-    return share < 0 || f->beta == 0 ? 0 : share > 1 ? 1 : (float)share;
-}
-
+/* Without a residual nothing is retained: reduce=split compresses shards with the same config and feedback=none. */
 frugi_feedback_step frugi_feedback_at(const struct frug_config *f, double density, bool send_all) {
-    frugi_feedback_step step = {.retained_share = retained_share(f, density, send_all)};
+    frugi_feedback_step step = {.retained_share = send_all ? 0 : (float)frugi_retention(f, density)};
     step.sent_share = 1.0f - frugi_feedback_beta(f) * step.retained_share;
     step.mask_momentum =
         f->feedback == FRUGI_FEEDBACK_DGC &&

@@ -112,11 +112,25 @@ static void resolve_beta2(frug_optimizer *o, const frug_compressor *c) {
     o->options.beta2 = beta2 < MIN_BETA2 ? MIN_BETA2 : beta2 > MAX_BETA2 ? MAX_BETA2 : beta2;
 }
 
+/*
+ * adam-merged: an entry that is retained is sent again, so its update continues for some steps; half of the rate makes
+ * up for it however often that is.
+ */
+#define MIN_ADAM_GAIN 0.5
+
+static double adam_gain(const frug_compressor *c) {
+    const struct frug_config *config = c ? frugi_compressor_config(c) : NULL;
+    double gain = config ? 1 - frugi_retention(config, frugi_schedule_final_density(&config->schedule)) : 1;
+    return gain < MIN_ADAM_GAIN ? MIN_ADAM_GAIN : gain;
+}
+
 static frug_status resolve_gain(frug_optimizer *o, const frug_compressor *c) {
     o->gain = o->options.gain > 0 ? o->options.gain : 1;
     FRUG_FAIL_IF(sends_differences(c) && o->options.kind != FRUGI_OPTIM_MERGED, FRUG_ERR_CONFIG,
                  "config: feedback=ef21 sends changes of the gradient, which only optimizer=merged adds up; use "
                  "optimizer=merged, or another feedback");
+    if (o->options.kind == FRUGI_OPTIM_ADAM_MERGED && o->options.gain == 0)
+        o->gain = adam_gain(c);
     if (o->options.kind != FRUGI_OPTIM_MERGED || o->options.gain > 0)
         return FRUG_OK;
     frugi_feedback feedback = c ? frugi_compressor_config(c)->feedback : FRUGI_FEEDBACK_MERGED;

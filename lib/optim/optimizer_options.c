@@ -23,9 +23,9 @@ static const frug_optimizer_kind kinds[] = {
     {"merged", "momentum=0.9,gain=auto,inertia=off,decay=0,decay_all=0",
      "the compressor's residual holds the momentum (feedback=merged): w -= rate gain g, gain = 1 / (1 - momentum); "
      "dense tensors have a momentum of their own"},
-    {"adam-merged", "beta1=0.9,beta2=auto,eps=1e-08,gain=1,state=int8,inertia=off,decay=0.01,decay_all=0",
+    {"adam-merged", "beta1=0.9,beta2=auto,eps=1e-08,gain=auto,state=int8,inertia=off,decay=0.01,decay_all=0",
      "the residual holds the momentum, the optimizer the root of the mean square, in about a byte; dense tensors "
-     "use AdamW; beta2=auto: 1 - 0.16 density, from 0.99 to 0.999"},
+     "use AdamW; beta2=auto: 1 - 0.16 density, from 0.99 to 0.999; gain=auto: 1 - retention, at least 0.5"},
     {"microadam", "window=10,entries=16,state=bf16,beta1=0.9,beta2=0.999,eps=1e-08,decay=0,decay_all=0",
      "both means are computed from the entries of the last steps; dense tensors use AdamW"},
     {"sgc", "s=448,kappa=7,matrix=implicit,method=gomp4,scale=1," TARGET_OPTIONS,

@@ -58,7 +58,7 @@ frug_status frugi_inertia_create(frug_optimizer *o, const frug_compressor *c) {
     FRUG_FAIL_IF(!i->fixed && (!config || config->feedback != FRUGI_FEEDBACK_MERGED), FRUG_ERR_CONFIG,
                  "config: inertia=auto needs a compressor with feedback=merged; give a number or off");
     FRUG_FAIL_IF(
-        config && (config->hold_auto || config->hold > 0), FRUG_ERR_CONFIG,
+        config && (config->hold_rule != FRUGI_HOLD_NUMBER || config->hold > 0), FRUG_ERR_CONFIG,
         "config: the compressor's hold already provides momentum, inertia would count it twice; use hold=off or "
         "inertia=off");
     if (config) {

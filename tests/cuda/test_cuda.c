@@ -83,14 +83,15 @@ static void test_parity(void **unused) {
                                        "feedback=merged,schedule=frugrad:0.5:0.94:0.5,min_size=600",
                                        "feedback=plain,warmup=2,schedule=constant:0",
                                        "feedback=merged,schedule=constant:0.999,min_size=1",
-                                       "feedback=merged,hold=auto,schedule=frugrad:0:0.94:0.5,min_size=600"};
+                                       "feedback=merged,hold=auto,schedule=frugrad:0:0.94:0.5,min_size=600",
+                                       "feedback=merged,hold=adam,schedule=constant:0.98,min_size=600"};
     char text[160];
     (void)unused;
     for (int b = 0; b < 5; b++) {
         static const int blocks[] = {256, 64, 128, 1024, 4096};
         bool thinned = b > 0 && config_stride > 1;
-        for (int i = thinned ? b : 0; i < 4 * 4 * 8; i += thinned ? 4 * config_stride + 3 : config_stride) {
-            int v = i / 32, r = i / 8 % 4, m = i % 8;
+        for (int i = thinned ? b : 0; i < 4 * 4 * 9; i += thinned ? 4 * config_stride + 3 : config_stride) {
+            int v = i / 36, r = i / 9 % 4, m = i % 9;
             snprintf(text, sizeof text, "frugrad,block=%d,value=%s,residual=%s,%s", blocks[b], values[v], residuals[r],
                      more[m]);
             check_parity(text, (v + r + m) % 2);

@@ -233,6 +233,28 @@ static void beta2_auto_spans_several_arrivals(void **state) {
     }
 }
 
+/* gain=auto of adam-merged is 1 - retention, but at least one half. */
+static void retention_lowers_the_gain_of_adam(void **state) {
+    (void)state;
+    static const struct {
+        const char *optimizer, *config;
+        double gain;
+    } cases[] = {{"adam-merged", "frugrad-adam", 0.5},
+                 {"adam-merged", "frugrad-adam,density=0.01", 0.5},
+                 {"adam-merged", "frugrad-adam,density=0.0078125", 0.64},
+                 {"adam-merged", "frugrad-adam,density=0.001,block=4096", 1},
+                 {"adam-merged", "frugrad", 1},
+                 {"adam-merged", "frugrad,hold=0.25", 0.75},
+                 {"adam-merged", "frugrad-adam,feedback=none", 1},
+                 {"adam-merged:gain=1", "frugrad-adam", 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        frug_optimizer *o = optimizer_with_gaps(cases[i].optimizer, cases[i].config);
+        if (fabs(frug_optimizer_gain(o) - cases[i].gain) > 1e-12)
+            fail_msg("%s, %s: %g", cases[i].optimizer, cases[i].config, frug_optimizer_gain(o));
+        frug_optimizer_destroy(o);
+    }
+}
+
 static void merged_momentum_has_a_gain(void **state) {
     (void)state;
     frug_layout *layout = layout_with_gaps();
@@ -426,6 +448,7 @@ int main(void) {
         cmocka_unit_test(dense_tensors_use_the_plain_rule),
         cmocka_unit_test(beta2_auto_spans_several_arrivals),
         cmocka_unit_test(merged_momentum_has_a_gain),
+        cmocka_unit_test(retention_lowers_the_gain_of_adam),
         cmocka_unit_test(decay_skips_vectors_without_decay_all),
         cmocka_unit_test(partitions_give_the_same_bits),
         cmocka_unit_test(results_are_bit_identical_everywhere),

@@ -183,7 +183,7 @@ static void presets_expand_to_their_options(void **state) {
     assert_same("demo", "block=4096,schedule=constant:0.9921875,beta=0.999,residual=f32,value=f32");
     assert_same("gsgd", "reduce=gossip,segment=tensor,schedule=constant:0.6,feedback=none,index=auto,value=f32");
     assert_same("frugrad-sgd", "beta=0.95,hold=auto");
-    assert_same("frugrad-adam", "block=64,hold=0.5");
+    assert_same("frugrad-adam", "hold=adam");
     static const char *const wanted[] = {"dense",    "frugrad", "frugrad-paper", "topk",        "randomk",
                                          "dgc",      "qsgd",    "onebit",        "2:4",         "rows",
                                          "channels", "heads",   "hybrid",        "learned",     "threshold",
@@ -216,7 +216,7 @@ static void preset_frugrad_depends_on_the_optimizer(void **state) {
     assert_same_for("frugrad", "merged:momentum=0.9", "frugrad-sgd");
     assert_same_for("frugrad", "sgd", "frugrad-sgd");
     assert_same_for("frugrad", "adam-merged:beta2=0.95", "frugrad-adam");
-    assert_same_for("frugrad:density=0.01,block=128", "adamw", "block=128,hold=0.5,density=0.01");
+    assert_same_for("frugrad:density=0.01,block=128", "adamw", "block=128,hold=adam,density=0.01");
     assert_same_for("frugrad,hold=off", "merged", "beta=0.95");
     assert_int_equal(frug_config_create_for("frugrad,sede=1", "adamw", &config), FRUG_ERR_CONFIG);
     assert_non_null(strstr(frug_last_error(), "at position 9"));
@@ -227,13 +227,15 @@ static void preset_frugrad_depends_on_the_optimizer(void **state) {
 static void unused_options_are_reset_in_presets_and_rejected_from_users(void **state) {
     (void)state;
     assert_same("frugrad-sgd,feedback=none", "feedback=none");
-    assert_same("frugrad-adam,feedback=plain", "block=64,feedback=plain");
-    assert_same("frugrad-adam,reduce=shared,value=f32", "block=64,reduce=shared,value=f32");
+    assert_same("frugrad-adam,feedback=plain", "feedback=plain");
+    assert_same("frugrad-adam,reduce=shared,value=f32", "reduce=shared,value=f32");
     assert_same("dgc,feedback=merged", "segment=tensor,schedule=dgc,residual=f32,index=auto,value=f32");
     assert_same("feedback=none,beta=auto,hold=off,momentum=0.9", "feedback=none"); /* defaults may always be spelled */
     static const char *const refused[] = {"hold=0.5,feedback=none",
                                           "hold=0.5,reduce=shared,value=f32",
                                           "hold=auto,reduce=shared,value=f32",
+                                          "hold=adam,reduce=shared,value=f32",
+                                          "hold=adam,momentum=0.8",
                                           "beta=0.9,feedback=none",
                                           "momentum=0.8",
                                           "theta=0.5",
@@ -292,6 +294,8 @@ static void auto_beta_depends_on_the_final_sparsity(void **state) {
                  {"schedule=constant:0.99,beta=0.5", 0.5},
                  {"schedule=constant:0.99,hold=0.5", 0.98},
                  {"schedule=constant:0.99,hold=auto", 0.99},
+                 {"schedule=constant:0.99,hold=adam", 0.98},
+                 {"schedule=constant:0.999,hold=adam", 0.99},
                  {"hold=0.5", 0.95},
                  {"beta=1", 1},
                  {"beta=0", 0}};

@@ -307,7 +307,7 @@ static void check_retention(const char *config, const frug_layout *z, float hold
     end_simulation(&w);
 }
 
-/* hold=auto: 1 - (1 - 0.9 / 0.95) / d, but not below 0. */
+/* hold=auto: 1 - (1 - 0.9 / 0.95) / d, but not below 0. hold=adam: 1 - 1 / (200 d), from 0 to 0.8. */
 static void retention_sends_a_share_and_keeps_the_rest(void **state) {
     (void)state;
     static const char *const some[] = {"segment=block", "segment=tensor", "segment=tensor,unit=tile:4x4",
@@ -318,7 +318,8 @@ static void retention_sends_a_share_and_keeps_the_rest(void **state) {
     } cases[] = {{"density=0.25,hold=0.5", 0.5f},       {"density=0.25,hold=1", 1.0f},
                  {"density=1,hold=0.25", 0.25f},        {"density=0.5,hold=auto", 0.894737f},
                  {"density=0.25,hold=auto", 0.789474f}, {"density=0.0625,hold=auto", 0.157895f},
-                 {"density=0.05,hold=auto", 0.0f}};
+                 {"density=0.05,hold=auto", 0.0f},      {"density=0.25,hold=adam", 0.8f},
+                 {"density=0.01,hold=adam", 0.5f},      {"density=0.005,hold=adam", 0.0f}};
     frug_layout *z = make_test_layout(SMALL);
     char config[256];
     for (size_t i = 0; i < COUNT(cases); i++)

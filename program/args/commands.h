@@ -11,6 +11,7 @@ extern const fgp_command fgp_command_finetune;   /* cmd_finetune.c */
 extern const fgp_command fgp_command_eval;       /* cmd_eval.c */
 extern const fgp_command fgp_command_sample;     /* cmd_sample.c */
 extern const fgp_command fgp_command_tokens;     /* cmd_tokens.c */
+extern const fgp_command fgp_command_data;       /* cmd_data.c */
 extern const fgp_command fgp_command_bench;      /* cmd_bench.c */
 extern const fgp_command fgp_command_compare;    /* cmd_compare.c */
 extern const fgp_command fgp_command_demo;       /* cmd_demo.c */

@@ -41,6 +41,19 @@ static void build_byte_table(int16_t table[BYTE_CHARS]) {
     }
 }
 
+size_t fgt_bpe_spell(const unsigned char *bytes, size_t len, char *dst) {
+    int16_t table[BYTE_CHARS];
+    uint16_t character[256];
+    size_t n = 0;
+    build_byte_table(table);
+    for (uint16_t i = 0; i < BYTE_CHARS; i++)
+        if (table[i] >= 0)
+            character[table[i]] = i;
+    for (size_t i = 0; i < len; i++)
+        n += fgt_utf8_put(character[bytes[i]], (unsigned char *)dst + n);
+    return n;
+}
+
 /* Decodes characters to bytes. Returns their number, 0 where a character has no byte. */
 static size_t decode_spelling(const int16_t table[BYTE_CHARS], const unsigned char *text, size_t len,
                               unsigned char *dst) {

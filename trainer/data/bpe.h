@@ -29,6 +29,10 @@ int fgt_bpe_encode(const fgt_bpe *bpe, const unsigned char *text, size_t len, fg
 /** End of the word that begins at text[at], by GPT-2's rule; at < len. */
 size_t fgt_bpe_word_end(const unsigned char *text, size_t len, size_t at);
 
+/** How the files of a tokenizer write some bytes: one printable character of UTF-8 for each. dst has 2 * len bytes.
+ * Returns how many it needs. */
+size_t fgt_bpe_spell(const unsigned char *bytes, size_t len, char *dst);
+
 /** Internal: the merge of two tokens: its product, or FGT_STRING_NONE, and its rank. */
 uint32_t fgt_bpe_merge(const fgt_bpe *bpe, uint32_t left, uint32_t right, uint32_t *rank);
 uint32_t fgt_bpe_byte(const fgt_bpe *bpe, unsigned char byte);

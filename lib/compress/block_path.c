@@ -18,7 +18,29 @@
 
 /* ---- accumulate ------------------------------------------------------------- */
 
-/* Set where the kernels read and write: in place for f32 residuals, else in the workspace. */
+/* The kernel for a batch. Last blocks that are not full need the reference. */
+static const frugi_block_kernel *batch_kernel(const frugi_compress_call *call, const frugi_batch *b) {
+    return b->length == b->block ? call->c->kernel : &frugi_block_kernel_ref;
+}
+
+/* Set where the residual is: in place for f32, else as it is stored, or loaded where the kernel cannot. */
+static void set_residual(const frugi_compress_call *call, frugi_workspace *ws, uint64_t stored) {
+    frugi_batch *b = &ws->batch;
+    const frugi_feedback_state *fb = &call->c->feedback;
+    if (frugi_residual_in_place(fb)) {
+        b->acc = frugi_store_floats(&fb->residual, stored);
+        b->saved = ws->saved;
+    } else if (batch_kernel(call, b)->accumulate_stored && !frugi_store_has_large(&fb->residual, stored, b->blocks)) {
+        b->format = fb->residual.format;
+        b->stored = fb->residual.data + stored * frugi_store_stride(&fb->residual);
+        b->scale = fb->residual.scale ? fb->residual.scale + stored : NULL;
+    } else {
+        frugi_feedback_load(fb, stored, b->blocks, ws->acc);
+    }
+    b->before = b->acc;
+}
+
+/* Set where the kernels read and write. */
 static void set_batch_buffers(const frugi_compress_call *call, frugi_workspace *ws, frugi_section_batch *s) {
     frug_compressor *c = call->c;
     frugi_batch *b = &ws->batch;
@@ -27,6 +49,7 @@ static void set_batch_buffers(const frugi_compress_call *call, frugi_workspace *
     grad = frugi_scaled_gradient(call, ws, grad, b->length == b->block ? room : b->length, room);
     b->acc = ws->acc;
     b->saved = NULL;
+    b->stored = NULL;
     if (!s->has_residual) {
         b->before = grad;
         b->grad = c->zeros;
@@ -34,13 +57,7 @@ static void set_batch_buffers(const frugi_compress_call *call, frugi_workspace *
     } else {
         b->beta = c->feedback.beta;
         b->grad = frugi_feedback_momentum(&c->feedback, s->stored, b->blocks, grad, ws->momentum, ws->padded);
-        if (frugi_residual_in_place(&c->feedback)) {
-            b->acc = frugi_store_floats(&c->feedback.residual, s->stored);
-            b->saved = ws->saved;
-        } else {
-            frugi_feedback_load(&c->feedback, s->stored, b->blocks, ws->acc);
-        }
-        b->before = b->acc;
+        set_residual(call, ws, s->stored);
     }
     s->acc = b->acc;
 }
@@ -101,11 +118,11 @@ static void store_batch(const frugi_compress_call *call, frugi_workspace *ws, co
 
 /* Run the four stages. weight: how many batches this one represents in the statistics; 0 if it is not sampled. */
 static void run_stages(const frugi_compress_call *call, frugi_workspace *ws, frugi_section_batch *s, double weight) {
-    const frugi_block_kernel *kernel = ws->batch.length == ws->batch.block ? call->c->kernel : &frugi_block_kernel_ref;
+    const frugi_block_kernel *kernel = batch_kernel(call, &ws->batch);
     size_t n = (size_t)ws->batch.blocks * ws->batch.block;
     double t0 = weight > 0 ? frugi_clock() : 0;
     set_batch_buffers(call, ws, s);
-    kernel->accumulate(&ws->batch);
+    (ws->batch.stored ? kernel->accumulate_stored : kernel->accumulate)(&ws->batch);
     double t1 = weight > 0 ? frugi_clock() : 0, seen = weight > 0 ? frugi_energy(s->acc, n) : 0;
     double t2 = weight > 0 ? frugi_clock() : 0;
     if (s->section->index == FRUGI_INDEX_CODE_NONE)

@@ -9,68 +9,69 @@
 #include "base/float_bits.h"
 #include "layout/partition.h"
 
-#define SIGN 0x80000000u
-
-/* A number whose highest bit is set if x is a NaN or an infinity. */
-static inline uint32_t not_finite(float x) {
-    return frugi_magnitude(x) + (SIGN - FRUGI_INF_BITS);
+static inline uint32_t larger(uint32_t most, float x) {
+    return frugi_magnitude(x) > most ? frugi_magnitude(x) : most;
 }
 
 static bool all_finite(const float *x, uint32_t n) {
-    uint32_t bad = 0;
+    uint32_t most = 0;
+#pragma GCC unroll 4
     for (uint32_t i = 0; i < n; i++)
-        bad |= not_finite(x[i]);
-    return !(bad & SIGN);
+        most = larger(most, x[i]);
+    return most < FRUGI_INF_BITS;
 }
 
 static bool add(float *restrict acc, const float *restrict grad, float beta, uint32_t n) {
     float before[FRUGI_MAX_BLOCK];
-    uint32_t bad = 0;
+    uint32_t most = 0;
+#pragma GCC unroll 4
     for (uint32_t i = 0; i < n; i++) {
         float old = acc[i], sum = beta * old + grad[i];
-        bad |= not_finite(sum);
+        most = larger(most, sum);
         before[i] = old;
         acc[i] = sum;
     }
-    if (bad & SIGN)
+    if (most >= FRUGI_INF_BITS)
         memcpy(acc, before, n * sizeof *acc);
-    return !(bad & SIGN);
+    return most < FRUGI_INF_BITS;
 }
 
 static bool add_dgc(float *restrict acc, float *restrict momentum, const float *restrict grad, float mu, uint32_t n) {
     float before[FRUGI_MAX_BLOCK], before_momentum[FRUGI_MAX_BLOCK];
-    uint32_t bad = 0;
+    uint32_t most = 0;
+#pragma GCC unroll 4
     for (uint32_t i = 0; i < n; i++) {
         float old = acc[i], old_momentum = momentum[i], m = mu * old_momentum + grad[i], sum = old + m;
-        bad |= not_finite(m) | not_finite(sum);
+        most = larger(larger(most, m), sum);
         before[i] = old;
         before_momentum[i] = old_momentum;
         acc[i] = sum;
         momentum[i] = m;
     }
-    if (bad & SIGN) {
+    if (most >= FRUGI_INF_BITS) {
         memcpy(acc, before, n * sizeof *acc);
         memcpy(momentum, before_momentum, n * sizeof *momentum);
     }
-    return !(bad & SIGN);
+    return most < FRUGI_INF_BITS;
 }
 
 static bool add_ef21(float *restrict acc, float *restrict smoothed, const float *restrict grad, float theta,
                      uint32_t n) {
     float before[FRUGI_MAX_BLOCK], before_smoothed[FRUGI_MAX_BLOCK];
-    uint32_t bad = 0;
+    uint32_t most = 0;
+#pragma GCC unroll 4
     for (uint32_t i = 0; i < n; i++) {
         float old = acc[i], old_smoothed = smoothed[i], change = theta * (grad[i] - old_smoothed);
         float sum = old + change, smooth = old_smoothed + change;
-        bad |= not_finite(smooth) | not_finite(sum);
+        most = larger(larger(most, smooth), sum);
         before[i] = old;
         before_smoothed[i] = old_smoothed;
         acc[i] = sum;
         smoothed[i] = smooth;
     }
-    if (bad & SIGN) {
+    if (most >= FRUGI_INF_BITS) {
         memcpy(acc, before, n * sizeof *acc);
         memcpy(smoothed, before_smoothed, n * sizeof *smoothed);
     }
-    return !(bad & SIGN);
+    return most < FRUGI_INF_BITS;
 }

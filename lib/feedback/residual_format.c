@@ -20,10 +20,8 @@ static int zero_byte(frugi_residual format) {
 }
 
 frug_status frugi_store_create(frugi_residual format, uint32_t block, uint64_t blocks, frugi_store *store) {
-    frugi_store made = {.format = format,
-                        .block = block,
-                        .blocks = blocks,
-                        .kernel = frugi_residual_kernel_for(frugi_isa_chosen())};
+    frugi_store made = {
+        .format = format, .block = block, .blocks = blocks, .kernel = frugi_residual_kernel_for(frugi_isa_chosen())};
     bool scaled = format == FRUGI_RESIDUAL_INT8 || format == FRUGI_RESIDUAL_INT4;
     size_t bytes = (size_t)blocks * frugi_store_stride(&made);
     made.data = frugi_alloc(bytes);
@@ -68,17 +66,20 @@ void frugi_store_load(const frugi_store *store, uint64_t b, float *dst) {
     switch (store->format) {
     case FRUGI_RESIDUAL_F32: memcpy(dst, data, store->block * sizeof *dst); break;
     case FRUGI_RESIDUAL_BF16: store->kernel->load_bf16(data, store->block, dst); break;
-    case FRUGI_RESIDUAL_INT8:
-        store->kernel->load_int8(data, store->block, frugi_bf16_f32(store->scale[b]), dst);
-        break;
-    case FRUGI_RESIDUAL_INT4:
-        store->kernel->load_int4(data, store->block, frugi_bf16_f32(store->scale[b]), dst);
-        break;
+    case FRUGI_RESIDUAL_INT8: store->kernel->load_int8(data, store->block, frugi_bf16_f32(store->scale[b]), dst); break;
+    case FRUGI_RESIDUAL_INT4: store->kernel->load_int4(data, store->block, frugi_bf16_f32(store->scale[b]), dst); break;
     }
     if (store->scale &&
         store->scale[b] >= FRUGI_STORE_CLAMP_SCALE) /* stochastic rounding may have exceeded the largest float */
         for (uint32_t i = 0; i < store->block; i++)
             dst[i] = frugi_clamp_finite(dst[i]);
+}
+
+bool frugi_store_has_large(const frugi_store *store, uint64_t b, uint32_t blocks) {
+    bool large = false;
+    for (uint32_t i = 0; store->scale && i < blocks; i++)
+        large |= store->scale[b + i] >= FRUGI_STORE_CLAMP_SCALE;
+    return large;
 }
 
 /* The scale of a block; 0 if the block is stored as zeros. */

@@ -51,6 +51,9 @@ size_t frugi_store_bytes(const frugi_store *store);
 /** The floats of an f32 store from block b on, for in-place updates. */
 float *frugi_store_floats(const frugi_store *store, uint64_t b);
 
+/** Whether numbers of these blocks, from block b on, may exceed the largest float when they are loaded. */
+bool frugi_store_has_large(const frugi_store *store, uint64_t b, uint32_t blocks);
+
 /** Load one block as floats. */
 void frugi_store_load(const frugi_store *store, uint64_t b, float *dst);
 

@@ -2,15 +2,10 @@
 #include "feedback/residual_kernel.h"
 
 #include "base/float_bits.h"
+#include "base/stored_floats_avx2.h"
 #include "feedback/residual_format.h"
 
-#include <immintrin.h>
-
 #define INLINE static inline __attribute__((always_inline))
-
-INLINE __m128i load_16(const void *p) {
-    return _mm_loadu_si128((const __m128i *)p);
-}
 
 INLINE __m256i load_32(const void *p) {
     return _mm256_loadu_si256((const __m256i *)p);
@@ -34,30 +29,24 @@ static uint32_t largest_magnitude(const float *src, uint32_t n) {
 
 /* ---- load ---- */
 
-static void load_bf16(const unsigned char *data, uint32_t n, float *dst) {
-    for (uint32_t i = 0; i < n; i += 8)
-        store_32(dst + i, _mm256_slli_epi32(_mm256_cvtepu16_epi32(load_16(data + 2 * i)), 16));
+INLINE void store_16(float *dst, stored_16 x) {
+    _mm256_storeu_ps(dst, x.low);
+    _mm256_storeu_ps(dst + 8, x.high);
 }
 
-/* Eight of the low bytes of q. */
-INLINE void store_scaled(__m128i q, __m256 scale, float *dst) {
-    _mm256_storeu_ps(dst, _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(q)), scale));
+static void load_bf16(const unsigned char *data, uint32_t n, float *dst) {
+    for (uint32_t i = 0; i < n; i += 16)
+        store_16(dst + i, stored_bf16_16(data + 2 * i));
 }
 
 static void load_int8(const unsigned char *data, uint32_t n, float scale, float *dst) {
-    for (uint32_t i = 0; i < n; i += 8)
-        store_scaled(_mm_loadl_epi64((const __m128i *)(const void *)(data + i)), _mm256_set1_ps(scale), dst + i);
+    for (uint32_t i = 0; i < n; i += 16)
+        store_16(dst + i, stored_int8_16(data + i, _mm256_set1_ps(scale)));
 }
 
 static void load_int4(const unsigned char *data, uint32_t n, float scale, float *dst) {
-    const __m128i low = _mm_set1_epi8(15), offset = _mm_set1_epi8(8);
-    for (uint32_t i = 0; i < n; i += 16) {
-        __m128i both = _mm_loadl_epi64((const __m128i *)(const void *)(data + i / 2));
-        __m128i even = _mm_and_si128(both, low), odd = _mm_and_si128(_mm_srli_epi16(both, 4), low);
-        __m128i q = _mm_sub_epi8(_mm_unpacklo_epi8(even, odd), offset);
-        store_scaled(q, _mm256_set1_ps(scale), dst + i);
-        store_scaled(_mm_unpackhi_epi64(q, q), _mm256_set1_ps(scale), dst + i + 8);
-    }
+    for (uint32_t i = 0; i < n; i += 16)
+        store_16(dst + i, stored_int4_16(data + i / 2, _mm256_set1_ps(scale)));
 }
 
 /* ---- save ---- */

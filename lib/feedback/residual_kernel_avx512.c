@@ -2,15 +2,10 @@
 #include "feedback/residual_kernel.h"
 
 #include "base/float_bits.h"
+#include "base/stored_floats_avx512.h"
 #include "feedback/residual_format.h"
 
-#include <immintrin.h>
-
 #define INLINE static inline __attribute__((always_inline))
-
-INLINE __m128i load_16(const void *p) {
-    return _mm_loadu_si128((const __m128i *)p);
-}
 
 static uint32_t largest_magnitude(const float *src, uint32_t n) {
     const __m512i magnitude = _mm512_set1_epi32((int)FRUGI_ABS_MASK);
@@ -25,30 +20,18 @@ static uint32_t largest_magnitude(const float *src, uint32_t n) {
 /* ---- load ---- */
 
 static void load_bf16(const unsigned char *data, uint32_t n, float *dst) {
-    for (uint32_t i = 0; i < n; i += 16) {
-        __m256i half = _mm256_loadu_si256((const __m256i *)(const void *)(data + 2 * i));
-        _mm512_storeu_si512(dst + i, _mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
-    }
-}
-
-INLINE void store_scaled(__m128i q, __m512 scale, float *dst) {
-    _mm512_storeu_ps(dst, _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(q)), scale));
+    for (uint32_t i = 0; i < n; i += 16)
+        _mm512_storeu_ps(dst + i, stored_bf16_16(data + 2 * i));
 }
 
 static void load_int8(const unsigned char *data, uint32_t n, float scale, float *dst) {
     for (uint32_t i = 0; i < n; i += 16)
-        store_scaled(load_16(data + i), _mm512_set1_ps(scale), dst + i);
+        _mm512_storeu_ps(dst + i, stored_int8_16(data + i, _mm512_set1_ps(scale)));
 }
 
 static void load_int4(const unsigned char *data, uint32_t n, float scale, float *dst) {
-    const __m128i low = _mm_set1_epi8(15), offset = _mm_set1_epi8(8);
-    for (uint32_t i = 0; i < n; i += 32) {
-        __m128i both = load_16(data + i / 2);
-        __m128i even = _mm_sub_epi8(_mm_and_si128(both, low), offset);
-        __m128i odd = _mm_sub_epi8(_mm_and_si128(_mm_srli_epi16(both, 4), low), offset);
-        store_scaled(_mm_unpacklo_epi8(even, odd), _mm512_set1_ps(scale), dst + i);
-        store_scaled(_mm_unpackhi_epi8(even, odd), _mm512_set1_ps(scale), dst + i + 16);
-    }
+    for (uint32_t i = 0; i < n; i += 16)
+        _mm512_storeu_ps(dst + i, stored_int4_16(data + i / 2, _mm512_set1_ps(scale)));
 }
 
 /* ---- save ---- */

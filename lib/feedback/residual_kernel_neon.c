@@ -6,9 +6,8 @@
 #include "feedback/residual_kernel.h"
 
 #include "base/float_bits.h"
+#include "base/stored_floats_neon.h"
 #include "feedback/residual_format.h"
-
-#include <arm_neon.h>
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -25,45 +24,24 @@ static uint32_t largest_magnitude(const float *src, uint32_t n) {
 
 /* ---- load ---- */
 
+INLINE void store_16(float *dst, float32x4x4_t x) {
+    for (int i = 0; i < 4; i++)
+        vst1q_f32(dst + 4 * i, x.val[i]);
+}
+
 static void load_bf16(const unsigned char *data, uint32_t n, float *dst) {
-    const uint16x8_t zero = vdupq_n_u16(0);
-    for (uint32_t i = 0; i < n; i += 8) {
-        uint16x8_t h = vreinterpretq_u16_u8(vld1q_u8(data + 2 * i));
-        vst1q_f32(dst + i, vreinterpretq_f32_u16(vzip1q_u16(zero, h)));
-        vst1q_f32(dst + i + 4, vreinterpretq_f32_u16(vzip2q_u16(zero, h)));
-    }
-}
-
-/* Four bytes in the last bits of 2^23 minus 2^23 + 128: faster than the conversion from integer to float. */
-INLINE void store_scaled_4(uint16x8_t bits, float scale, float *dst) {
-    const float32x4_t offset = vdupq_n_f32(8388608.0f + 128.0f);
-    vst1q_f32(dst, vmulq_n_f32(vsubq_f32(vreinterpretq_f32_u16(bits), offset), scale));
-}
-
-/* Scale sixteen numbers with an offset of 128. */
-INLINE void store_scaled_16(uint8x16_t q, float scale, float *dst) {
-    const uint16x8_t exponent = vdupq_n_u16(0x4b00); /* upper half of 2^23 */
-    const uint8x16_t zero = vdupq_n_u8(0);
-    uint16x8_t low = vreinterpretq_u16_u8(vzip1q_u8(q, zero)), high = vreinterpretq_u16_u8(vzip2q_u8(q, zero));
-    store_scaled_4(vzip1q_u16(low, exponent), scale, dst);
-    store_scaled_4(vzip2q_u16(low, exponent), scale, dst + 4);
-    store_scaled_4(vzip1q_u16(high, exponent), scale, dst + 8);
-    store_scaled_4(vzip2q_u16(high, exponent), scale, dst + 12);
+    for (uint32_t i = 0; i < n; i += 16)
+        store_16(dst + i, stored_bf16_16(data + 2 * i));
 }
 
 static void load_int8(const unsigned char *data, uint32_t n, float scale, float *dst) {
     for (uint32_t i = 0; i < n; i += 16)
-        store_scaled_16(veorq_u8(vld1q_u8(data + i), vdupq_n_u8(128)), scale, dst + i);
+        store_16(dst + i, stored_int8_16(data + i, scale));
 }
 
 static void load_int4(const unsigned char *data, uint32_t n, float scale, float *dst) {
-    const uint8x16_t low = vdupq_n_u8(15), offset = vdupq_n_u8(120);
-    for (uint32_t i = 0; i < n; i += 32) {
-        uint8x16_t both = vld1q_u8(data + i / 2);
-        uint8x16_t even = vaddq_u8(vandq_u8(both, low), offset), odd = vaddq_u8(vshrq_n_u8(both, 4), offset);
-        store_scaled_16(vzip1q_u8(even, odd), scale, dst + i);
-        store_scaled_16(vzip2q_u8(even, odd), scale, dst + i + 16);
-    }
+    for (uint32_t i = 0; i < n; i += 16)
+        store_16(dst + i, stored_int4_16(data + i / 2, scale));
 }
 
 /* ---- save ---- */
@@ -78,14 +56,17 @@ INLINE uint32x4_t next_random(uint32x4_t random) {
     return vaddq_u32(random, vdupq_n_u32(4 * FRUGI_WEYL));
 }
 
-/* Eight rounded elements, which have at most 16 bits each. */
+/* Eight rounded elements, which have at most 16 bits each. Twice the quotient has 16 fractional bits, so that the
+ * upper halves are the result and need no shift. */
 INLINE uint16x8_t round_8(const float *x, float inverse, uint32x4_t *random) {
     const float32x4_t shift = vdupq_n_f32(FRUGI_ROUND_SHIFT);
     uint32x4_t r0 = *random, r1 = next_random(r0);
     uint32x4_t a = vreinterpretq_u32_f32(vaddq_f32(vmulq_n_f32(vld1q_f32(x), inverse), shift));
     uint32x4_t b = vreinterpretq_u32_f32(vaddq_f32(vmulq_n_f32(vld1q_f32(x + 4), inverse), shift));
     *random = next_random(r1);
-    return vshrn_high_n_u32(vshrn_n_u32(vsraq_n_u32(a, r0, 17), 15), vsraq_n_u32(b, r1, 17), 15);
+    a = vsraq_n_u32(vaddq_u32(a, a), r0, 16);
+    b = vsraq_n_u32(vaddq_u32(b, b), r1, 16);
+    return vuzp2q_u16(vreinterpretq_u16_u32(a), vreinterpretq_u16_u32(b));
 }
 
 /* The low bytes of 16 rounded elements. */

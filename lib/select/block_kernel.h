@@ -69,6 +69,9 @@ struct frugi_batch {
     float *acc;          /* receives beta * before + grad */
     float *saved;        /* if acc overwrites before: receives a copy of it, at least for blocks that are skipped */
     float beta;
+    const unsigned char *stored; /* NULL, or the residual as it is stored, instead of before; acc is elsewhere */
+    const uint16_t *scale;       /* of stored: one per block, bf16, if it is int8 or int4 */
+    frugi_residual format;       /* of stored */
     frugi_selector select;
     uint32_t k[FRUGI_BATCH_BLOCKS];   /* entries to select; accumulate depends on it too */
     bool skipped[FRUGI_BATCH_BLOCKS]; /* the block has a NaN or an infinity, and its idx is not set */
@@ -81,6 +84,8 @@ struct frugi_batch {
 
 typedef struct frugi_block_kernel {
     void (*accumulate)(frugi_batch *batch);
+    /** The same from batch->stored, which no product with a scale makes infinite; NULL: not in this kernel. */
+    void (*accumulate_stored)(frugi_batch *batch);
     void (*select)(frugi_batch *batch);
 } frugi_block_kernel;
 

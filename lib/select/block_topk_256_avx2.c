@@ -4,6 +4,7 @@
  */
 #include "select/block_topk_avx2.h"
 
+#include "base/stored_floats_avx2.h"
 #include "select/block_topk_lanes.h"
 
 #define QUADS    2u /* groups of four blocks that are searched at the same time */
@@ -15,9 +16,26 @@ INLINE __m256i load_32(const uint8_t *p) {
     return _mm256_loadu_si256((const __m256i *)(const void *)p);
 }
 
-/* The accumulators of eight elements. */
-INLINE __m256 accumulated(const float *grad, const float *before, __m256 beta) {
-    return _mm256_add_ps(_mm256_mul_ps(beta, _mm256_loadu_ps(before)), _mm256_loadu_ps(grad));
+/* Sixteen elements of a residual, from element i on. */
+INLINE stored_16 residual_16(const residual_block *r, frugi_residual format, size_t i) {
+    const __m256 scale = _mm256_set1_ps(r->scale);
+    switch (format) {
+    case FRUGI_RESIDUAL_BF16: return stored_bf16_16(r->stored + 2 * i);
+    case FRUGI_RESIDUAL_INT8: return stored_int8_16(r->stored + i, scale);
+    case FRUGI_RESIDUAL_INT4: return stored_int4_16(r->stored + i / 2, scale);
+    default: return (stored_16){_mm256_loadu_ps(r->floats + i), _mm256_loadu_ps(r->floats + i + 8)};
+    }
+}
+
+/* The accumulators of sixteen elements. */
+INLINE stored_16 accumulated(const float *grad, stored_16 residual, __m256 beta) {
+    return (stored_16){_mm256_add_ps(_mm256_mul_ps(beta, residual.low), _mm256_loadu_ps(grad)),
+                       _mm256_add_ps(_mm256_mul_ps(beta, residual.high), _mm256_loadu_ps(grad + 8))};
+}
+
+INLINE void store_16(float *dst, stored_16 x) {
+    _mm256_storeu_ps(dst, x.low);
+    _mm256_storeu_ps(dst + 8, x.high);
 }
 
 /* Upper halves of the magnitudes of 16 elements; in each half of the result four of x, then four of y. */
@@ -31,14 +49,11 @@ INLINE uint32_t smallest(__m256i x) {
     return (uint32_t)_mm_cvtsi128_si32(_mm_minpos_epu16(y)) & 0xffffu;
 }
 
-/* Upper halves of a block; `least` becomes the smallest maximum of each column of a group, `most` the largest. */
-INLINE void block_words(const float *grad, const float *before, __m256 beta, uint32_t groups, __m256i *word,
-                        __m256i *least, __m256i *most) {
+/* `least` becomes the smallest maximum of each column of a group, `most` the largest. */
+INLINE void column_maxima(const __m256i *word, uint32_t groups, __m256i *least, __m256i *most) {
     const uint32_t rows = groups ? 256 / groups : 16; /* a group is one column of so many words */
-#pragma GCC unroll 16
-    for (size_t i = 0; i < 16; i++)
-        word[i] = upper_halves(accumulated(grad + 16 * i, before + 16 * i, beta),
-                               accumulated(grad + 16 * i + 8, before + 16 * i + 8, beta));
+    *least = _mm256_set1_epi16(-1);
+    *most = _mm256_setzero_si256();
 #pragma GCC unroll 8
     for (size_t i = 0; i < 16; i += rows) {
         __m256i column = word[i];
@@ -65,13 +80,22 @@ INLINE __m256i keys_32(__m256i x, __m256i y, __m256i base, uint32_t shift) {
     return _mm256_permutevar8x32_epi32(_mm256_xor_si256(_mm256_packus_epi16(x, y), offset), order);
 }
 
-/* The accumulators are computed twice: the first time to know whether they are finite, before they may be stored. */
-INLINE void accumulate_block(frugi_batch *batch, size_t b, uint32_t groups, uint32_t shift) {
+/* Accumulators that replace the residual are computed twice: the first time to know whether they are finite. */
+INLINE void accumulate_block(frugi_batch *batch, size_t b, frugi_residual format, uint32_t groups, uint32_t shift) {
     frugi_batch_scratch *s = batch->lanes;
-    const float *grad = batch->grad + 256 * b, *before = batch->before + 256 * b;
+    const float *grad = batch->grad + 256 * b;
+    float *acc = batch->acc + 256 * b;
+    const residual_block residual = residual_of(batch, b, format);
     const __m256 beta = _mm256_set1_ps(batch->beta);
-    __m256i word[16], least = _mm256_set1_epi16(-1), most = _mm256_setzero_si256();
-    block_words(grad, before, beta, groups, word, &least, &most);
+    __m256i word[16], least, most;
+#pragma GCC unroll 16
+    for (size_t i = 0; i < 16; i++) {
+        stored_16 x = accumulated(grad + 16 * i, residual_16(&residual, format, 16 * i), beta);
+        if (format != FRUGI_RESIDUAL_F32)
+            store_16(acc + 16 * i, x);
+        word[i] = upper_halves(x.low, x.high);
+    }
+    column_maxima(word, groups, &least, &most);
     const __m256i base = _mm256_set1_epi16((short)key_base(least, most, groups, shift));
 #pragma GCC unroll 8
     for (size_t i = 0; i < 8; i++)
@@ -80,11 +104,13 @@ INLINE void accumulate_block(frugi_batch *batch, size_t b, uint32_t groups, uint
     __m256i infinite = _mm256_cmpgt_epi16(most, _mm256_set1_epi16(INF_HALF - 1));
     bool finite = _mm256_testz_si256(infinite, infinite);
     s->top[b] = finite ? 0 : INF_HALF;
+    if (format != FRUGI_RESIDUAL_F32)
+        return;
     if (__builtin_expect(!finite, 0) && batch->saved)
-        memcpy(batch->saved + 256 * b, before, 256 * sizeof *before);
-#pragma GCC unroll 32
-    for (size_t i = 0; i < 256; i += 8)
-        _mm256_storeu_ps(batch->acc + 256 * b + i, accumulated(grad + i, before + i, beta));
+        memcpy(batch->saved + 256 * b, residual.floats, 256 * sizeof *residual.floats);
+#pragma GCC unroll 16
+    for (size_t i = 0; i < 256; i += 16)
+        store_16(acc + i, accumulated(grad + i, residual_16(&residual, format, i), beta));
 }
 
 /* The number of keys of a block below a guess, as four partial sums of 64 bits. */
@@ -180,4 +206,4 @@ INLINE void widen_32(const uint8_t *src, uint16_t *dst) {
 
 #include "select/block_topk_256_keys.h"
 
-const frugi_block_kernel frugi_block_kernel_256_avx2 = {accumulate, select_batch};
+const frugi_block_kernel frugi_block_kernel_256_avx2 = {accumulate, accumulate_stored, select_batch};

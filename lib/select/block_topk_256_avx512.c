@@ -1,6 +1,7 @@
 /* block_topk_256_avx512.c - the 256-element kernel with AVX-512, in which a block fits in 16 registers. */
 #include "select/block_topk_avx512.h"
 
+#include "base/stored_floats_avx512.h"
 #include "select/block_gather.h"
 #include "select/block_topk_lanes.h"
 
@@ -60,23 +61,36 @@ INLINE __m512i keys_64(__m512i x, __m512i y, __m512i base, uint32_t shift) {
     return _mm512_permutexvar_epi32(order, _mm512_packus_epi16((__m512i)a, (__m512i)b));
 }
 
-INLINE void accumulate_block(frugi_batch *batch, size_t b, uint32_t groups, uint32_t shift) {
+/* Sixteen elements of a residual, from element i on. */
+INLINE __m512 residual_16(const residual_block *r, frugi_residual format, size_t i) {
+    const __m512 scale = _mm512_set1_ps(r->scale);
+    switch (format) {
+    case FRUGI_RESIDUAL_BF16: return stored_bf16_16(r->stored + 2 * i);
+    case FRUGI_RESIDUAL_INT8: return stored_int8_16(r->stored + i, scale);
+    case FRUGI_RESIDUAL_INT4: return stored_int4_16(r->stored + i / 2, scale);
+    default: return _mm512_loadu_ps(r->floats + i);
+    }
+}
+
+INLINE void accumulate_block(frugi_batch *batch, size_t b, frugi_residual format, uint32_t groups, uint32_t shift) {
     frugi_batch_scratch *s = batch->lanes;
-    const float *grad = batch->grad + 256 * b, *before = batch->before + 256 * b;
+    const float *grad = batch->grad + 256 * b;
+    const residual_block residual = residual_of(batch, b, format);
     const __m512 beta = _mm512_set1_ps(batch->beta);
     __m512 x[16];
     __m512i word[8], most;
 #pragma GCC unroll 16
     for (size_t i = 0; i < 16; i++)
-        x[i] = _mm512_add_ps(_mm512_mul_ps(beta, _mm512_loadu_ps(before + 16 * i)), _mm512_loadu_ps(grad + 16 * i));
+        x[i] =
+            _mm512_add_ps(_mm512_mul_ps(beta, residual_16(&residual, format, 16 * i)), _mm512_loadu_ps(grad + 16 * i));
 #pragma GCC unroll 8
     for (size_t i = 0; i < 8; i++)
         word[i] = upper_halves(x[2 * i], x[2 * i + 1]);
     const __m512i base = _mm512_set1_epi16((short)key_base(word, groups, shift, &most));
     bool finite = _mm512_cmpge_epu16_mask(most, _mm512_set1_epi16(INF_HALF)) == 0;
     s->top[b] = finite ? 0 : INF_HALF;
-    if (__builtin_expect(!finite, 0) && batch->saved)
-        memcpy(batch->saved + 256 * b, before, 256 * sizeof *before);
+    if (format == FRUGI_RESIDUAL_F32 && __builtin_expect(!finite, 0) && batch->saved)
+        memcpy(batch->saved + 256 * b, residual.floats, 256 * sizeof *residual.floats);
 #pragma GCC unroll 16
     for (size_t i = 0; i < 16; i++)
         _mm512_storeu_ps(batch->acc + 256 * b + 16 * i, x[i]);
@@ -183,4 +197,4 @@ static void select_and_move(frugi_batch *batch) {
     batch->moves = &moves;
 }
 
-const frugi_block_kernel frugi_block_kernel_256_avx512 = {accumulate, select_and_move};
+const frugi_block_kernel frugi_block_kernel_256_avx512 = {accumulate, accumulate_stored, select_and_move};

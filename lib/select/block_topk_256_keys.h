@@ -15,9 +15,9 @@
  *
  * The including file defines
  *   SEARCHED                                    blocks searched at the same time
- *   accumulate_block(batch, b, groups, shift)   accumulate block b and store its keys in slot[b]; 0 groups: keys are
- *                                               relative to the maximum; sets top[b] to INF_HALF if the block has a NaN
- *                                               or an infinity, else to 0
+ *   accumulate_block(batch, b, format, groups, shift)   accumulate block b and store its keys in slot[b]; 0 groups:
+ *                                               keys are relative to the maximum; sets top[b] to INF_HALF if the block
+ *                                               has a NaN or an infinity, else to 0
  *   search_blocks(batch, b)                     set threshold, mark and found of blocks b .. b + SEARCHED - 1
  *   mark_above(s, b, above)                     one bit per element of block b above the threshold
  *   widen_32(src, dst)                          32 bytes to 16 bits each
@@ -34,21 +34,34 @@ INLINE uint32_t largest_k(const frugi_batch *batch) {
     return max_k;
 }
 
-INLINE void accumulate_blocks(frugi_batch *batch, uint32_t groups, uint32_t shift) {
+INLINE void accumulate_blocks(frugi_batch *batch, frugi_residual format, uint32_t groups, uint32_t shift) {
     for (size_t b = 0; b < batch->blocks; b++)
-        accumulate_block(batch, b, groups, shift);
+        accumulate_block(batch, b, format, groups, shift);
+}
+
+INLINE void accumulate_format(frugi_batch *batch, frugi_residual format) {
+    uint32_t k = largest_k(batch);
+    if (k <= 16)
+        accumulate_blocks(batch, format, 16, 0);
+    else if (k <= 32)
+        accumulate_blocks(batch, format, 32, 1);
+    else if (k <= 64)
+        accumulate_blocks(batch, format, 64, 1);
+    else
+        accumulate_blocks(batch, format, k <= 128 ? 128 : 0, 2);
 }
 
 static void accumulate(frugi_batch *batch) {
-    uint32_t k = largest_k(batch);
-    if (k <= 16)
-        accumulate_blocks(batch, 16, 0);
-    else if (k <= 32)
-        accumulate_blocks(batch, 32, 1);
-    else if (k <= 64)
-        accumulate_blocks(batch, 64, 1);
+    accumulate_format(batch, FRUGI_RESIDUAL_F32);
+}
+
+static void accumulate_stored(frugi_batch *batch) {
+    if (batch->format == FRUGI_RESIDUAL_BF16)
+        accumulate_format(batch, FRUGI_RESIDUAL_BF16);
+    else if (batch->format == FRUGI_RESIDUAL_INT8)
+        accumulate_format(batch, FRUGI_RESIDUAL_INT8);
     else
-        accumulate_blocks(batch, k <= 128 ? 128 : 0, 2);
+        accumulate_format(batch, FRUGI_RESIDUAL_INT4);
 }
 
 /* List the set bits. A word rarely has more than FEW_PER_WORD of few bits, and a loop of fixed length is not

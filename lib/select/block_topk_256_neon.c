@@ -31,18 +31,21 @@
     ((exact) ? 64 : 32) /* highest bit of a slot's key for small k; thresholds are rarely higher                       \
                          */
 
-INLINE void accumulate_block(frugi_batch *batch, size_t b) {
-    const float *grad = batch->grad + 256 * (size_t)b, *before = batch->before + 256 * (size_t)b;
+INLINE void accumulate_block(frugi_batch *batch, size_t b, frugi_residual format) {
+    const float *grad = batch->grad + 256 * (size_t)b;
     float *acc = batch->acc + 256 * (size_t)b;
-    float *saved = batch->saved ? batch->saved + 256 * (size_t)b : NULL;
+    float *saved = format == FRUGI_RESIDUAL_F32 && batch->saved ? batch->saved + 256 * (size_t)b : NULL;
     const float32x4_t beta = vdupq_n_f32(batch->beta);
+    const residual_block residual = residual_of(batch, b, format);
     uint16x8_t m[8];
 #pragma GCC unroll 8
     for (size_t i = 0; i < 8; i++) {
         size_t o = 32 * i;
-        uint16x8x2_t x = accumulate_16(grad + o, before + o, acc + o, saved ? saved + o : NULL, beta);
+        uint16x8x2_t x =
+            accumulate_16(grad + o, residual_16(&residual, format, o), acc + o, saved ? saved + o : NULL, beta);
         uint16x8_t pair = vpmaxq_u16(x.val[0], x.val[1]);
-        x = accumulate_16(grad + o + 16, before + o + 16, acc + o + 16, saved ? saved + o + 16 : NULL, beta);
+        o += 16;
+        x = accumulate_16(grad + o, residual_16(&residual, format, o), acc + o, saved ? saved + o : NULL, beta);
         m[i] = vpmaxq_u16(pair, vpmaxq_u16(x.val[0], x.val[1]));
     }
     uint16x8_t x = vmaxq_u16(vmaxq_u16(vmaxq_u16(m[0], m[1]), vmaxq_u16(m[2], m[3])),
@@ -99,9 +102,22 @@ INLINE void slots_to_indices(const uint8_t *list, const uint8_t *slots, uint16_t
     vst1q_u16(idx + 8, vmovl_high_u8(at));
 }
 
-static void accumulate(frugi_batch *batch) {
+INLINE void accumulate_blocks(frugi_batch *batch, frugi_residual format) {
     for (size_t b = 0; b < batch->blocks; b++)
-        accumulate_block(batch, b);
+        accumulate_block(batch, b, format);
+}
+
+static void accumulate(frugi_batch *batch) {
+    accumulate_blocks(batch, FRUGI_RESIDUAL_F32);
+}
+
+static void accumulate_stored(frugi_batch *batch) {
+    if (batch->format == FRUGI_RESIDUAL_BF16)
+        accumulate_blocks(batch, FRUGI_RESIDUAL_BF16);
+    else if (batch->format == FRUGI_RESIDUAL_INT8)
+        accumulate_blocks(batch, FRUGI_RESIDUAL_INT8);
+    else
+        accumulate_blocks(batch, FRUGI_RESIDUAL_INT4);
 }
 
 INLINE void list_groups(frugi_batch *batch, uint32_t quads) {
@@ -257,4 +273,4 @@ static void select_batch(frugi_batch *batch) {
         select_few(batch, max_k <= 12 ? 4 : (max_k + 7) / 4, exact, k);
 }
 
-const frugi_block_kernel frugi_block_kernel_256_neon = {accumulate, select_batch};
+const frugi_block_kernel frugi_block_kernel_256_neon = {accumulate, accumulate_stored, select_batch};

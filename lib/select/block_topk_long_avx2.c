@@ -112,4 +112,4 @@ INLINE void keep_candidates(const uint32_t *magnitude, const uint16_t *index, ui
 
 #include "select/block_topk_long.h"
 
-const frugi_block_kernel frugi_block_kernel_long_avx2 = {accumulate, select_batch};
+const frugi_block_kernel frugi_block_kernel_long_avx2 = {accumulate, NULL, select_batch};

@@ -8,7 +8,7 @@ INLINE void accumulate_64(const float *grad, const float *before, float *acc, fl
 #pragma GCC unroll 4
     for (size_t i = 0; i < 4; i++) {
         size_t o = 16 * i;
-        uint16x8x2_t x = accumulate_16(grad + o, before + o, acc + o, saved ? saved + o : NULL, beta);
+        uint16x8x2_t x = accumulate_16(grad + o, load_16(before + o), acc + o, saved ? saved + o : NULL, beta);
         two[i] = vpmaxq_u16(x.val[0], x.val[1]);
     }
     uint16x8_t low = vpmaxq_u16(two[0], two[1]), high = vpmaxq_u16(two[2], two[3]);
@@ -97,4 +97,4 @@ INLINE void keep_candidates(const uint32_t *magnitude, const uint16_t *index, ui
 
 #include "select/block_topk_long.h"
 
-const frugi_block_kernel frugi_block_kernel_long_neon = {accumulate, select_batch};
+const frugi_block_kernel frugi_block_kernel_long_neon = {accumulate, NULL, select_batch};

@@ -2,7 +2,7 @@
  * block_topk_neon.h - the primitives of block_topk_lanes.h with NEON, which every 64-bit ARM CPU has; shared by the
  * kernels for all block lengths.
  *
- *   accumulate_16(grad, before, acc, saved, beta)   accumulate 16 elements
+ *   accumulate_16(grad, residual, acc, saved, beta)   accumulate 16 elements
  *   prefetch_next(batch, at)                        prefetch 64 elements, from `at` on, of the next batch
  *   transpose(src, stride, dst)                     16 rows of 16 bytes to 16 rows of 16
  *   mask_ge_64(key, t)                              one bit per byte that is at least t
@@ -12,10 +12,9 @@
 #ifndef FRUGI_BLOCK_TOPK_NEON_H
 #define FRUGI_BLOCK_TOPK_NEON_H
 
-#include "select/block_kernel.h"
+#include "base/stored_floats_neon.h"
 #include "select/bit_positions.h"
-
-#include <arm_neon.h>
+#include "select/residual_block.h"
 
 #define OPAQUE(x)       __asm__("" : "+r"(x))
 #define OPAQUE_LANES(x) __asm__("" : "+w"(x))
@@ -24,29 +23,37 @@ INLINE uint16x8_t halves(float32x4_t a, float32x4_t b) {
     return vbicq_u16(vuzp2q_u16(vreinterpretq_u16_f32(a), vreinterpretq_u16_f32(b)), vdupq_n_u16(0x8000));
 }
 
+INLINE float32x4x4_t load_16(const float *x) {
+    float32x4x4_t v = {{vld1q_f32(x), vld1q_f32(x + 4), vld1q_f32(x + 8), vld1q_f32(x + 12)}};
+    return v;
+}
+
+/* Sixteen elements of a residual, from element i on. */
+INLINE float32x4x4_t residual_16(const residual_block *r, frugi_residual format, size_t i) {
+    switch (format) {
+    case FRUGI_RESIDUAL_BF16: return stored_bf16_16(r->stored + 2 * i);
+    case FRUGI_RESIDUAL_INT8: return stored_int8_16(r->stored + i, r->scale);
+    case FRUGI_RESIDUAL_INT4: return stored_int4_16(r->stored + i / 2, r->scale);
+    default: return load_16(r->floats + i);
+    }
+}
+
 /*
  * Accumulate sixteen elements. Returns the upper halves of their magnitudes. All loads come first, because the compiler
  * cannot know that the arrays do not overlap.
  */
-INLINE uint16x8x2_t accumulate_16(const float *grad, const float *before, float *acc, float *saved, float32x4_t beta) {
-    float32x4_t e0 = vld1q_f32(before), e1 = vld1q_f32(before + 4);
-    float32x4_t e2 = vld1q_f32(before + 8), e3 = vld1q_f32(before + 12);
-    float32x4_t g0 = vld1q_f32(grad), g1 = vld1q_f32(grad + 4), g2 = vld1q_f32(grad + 8), g3 = vld1q_f32(grad + 12);
-    if (saved) {
-        vst1q_f32(saved, e0);
-        vst1q_f32(saved + 4, e1);
-        vst1q_f32(saved + 8, e2);
-        vst1q_f32(saved + 12, e3);
-    }
-    g0 = vaddq_f32(vmulq_f32(beta, e0), g0);
-    g1 = vaddq_f32(vmulq_f32(beta, e1), g1);
-    g2 = vaddq_f32(vmulq_f32(beta, e2), g2);
-    g3 = vaddq_f32(vmulq_f32(beta, e3), g3);
-    vst1q_f32(acc, g0);
-    vst1q_f32(acc + 4, g1);
-    vst1q_f32(acc + 8, g2);
-    vst1q_f32(acc + 12, g3);
-    uint16x8x2_t sums = {{halves(g0, g1), halves(g2, g3)}};
+INLINE uint16x8x2_t accumulate_16(const float *grad, float32x4x4_t e, float *acc, float *saved, float32x4_t beta) {
+    float32x4x4_t g = load_16(grad);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4 && saved; i++)
+        vst1q_f32(saved + 4 * i, e.val[i]);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++)
+        g.val[i] = vaddq_f32(vmulq_f32(beta, e.val[i]), g.val[i]);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++)
+        vst1q_f32(acc + 4 * i, g.val[i]);
+    uint16x8x2_t sums = {{halves(g.val[0], g.val[1]), halves(g.val[2], g.val[3])}};
     return sums;
 }
 
@@ -66,10 +73,13 @@ INLINE uint64_t mask_ge_64(const uint8_t *key, uint8_t t_) {
 INLINE void prefetch_next(const frugi_batch *batch, size_t at) {
     at += (size_t)batch->blocks * batch->block;
     const float *grad = batch->grad + at, *before = batch->before + at;
+    for (size_t i = 0; i < 64 && batch->stored; i += 32)
+        __builtin_prefetch(stored_at(batch, batch->format, at + i), 0, 1);
 #pragma GCC unroll 4
     for (size_t i = 0; i < 64; i += 16) {
         __builtin_prefetch(grad + i, 0, 1);
-        __builtin_prefetch(before + i, 0, 1);
+        if (!batch->stored)
+            __builtin_prefetch(before + i, 0, 1);
     }
 }
 

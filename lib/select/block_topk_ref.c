@@ -23,7 +23,7 @@ static void select_batch(frugi_batch *b) {
     }
 }
 
-const frugi_block_kernel frugi_block_kernel_ref = {accumulate, select_batch};
+const frugi_block_kernel frugi_block_kernel_ref = {accumulate, NULL, select_batch};
 
 /* The kernels of a variant. */
 typedef struct kernel_set {

@@ -38,5 +38,5 @@ INLINE void accumulate_block(const frugi_batch *batch, size_t b, size_t block) {
 
 #include "select/block_topk_short.h"
 
-const frugi_block_kernel frugi_block_kernel_64_avx2 = {accumulate_64, select_64};
-const frugi_block_kernel frugi_block_kernel_128_avx2 = {accumulate_128, select_128};
+const frugi_block_kernel frugi_block_kernel_64_avx2 = {accumulate_64, NULL, select_64};
+const frugi_block_kernel frugi_block_kernel_128_avx2 = {accumulate_128, NULL, select_128};

@@ -19,7 +19,7 @@ INLINE void accumulate_block(const frugi_batch *batch, size_t b, size_t block) {
 #pragma GCC unroll 8
     for (size_t i = 0; i < block / 16; i++) {
         size_t o = 16 * i;
-        half[i] = accumulate_16(grad + o, before + o, acc + o, saved ? saved + o : NULL, beta);
+        half[i] = accumulate_16(grad + o, load_16(before + o), acc + o, saved ? saved + o : NULL, beta);
         max = vmaxq_u16(max, vmaxq_u16(half[i].val[0], half[i].val[1]));
     }
 #pragma GCC unroll 3
@@ -33,5 +33,5 @@ INLINE void accumulate_block(const frugi_batch *batch, size_t b, size_t block) {
 
 #include "select/block_topk_short.h"
 
-const frugi_block_kernel frugi_block_kernel_64_neon = {accumulate_64, select_64};
-const frugi_block_kernel frugi_block_kernel_128_neon = {accumulate_128, select_128};
+const frugi_block_kernel frugi_block_kernel_64_neon = {accumulate_64, NULL, select_64};
+const frugi_block_kernel frugi_block_kernel_128_neon = {accumulate_128, NULL, select_128};

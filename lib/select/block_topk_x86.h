@@ -3,19 +3,21 @@
 #ifndef FRUGI_BLOCK_TOPK_X86_H
 #define FRUGI_BLOCK_TOPK_X86_H
 
-#include "select/block_kernel.h"
 #include "select/bit_positions.h"
+#include "select/residual_block.h"
 
 #include <immintrin.h>
 
 #define OPAQUE(x) __asm__("" : "+r"(x))
 
-/* Prefetches into the L2 cache. A residual that is not in place is in the workspace, and need not be prefetched. */
+/* Prefetches into the L2 cache. Floats of a residual that is not in place are in the workspace. */
 INLINE void prefetch_next(const frugi_batch *batch, size_t at) {
     at += (size_t)batch->blocks * batch->block;
     for (size_t i = 0; i < 64; i += 16)
         _mm_prefetch((const char *)(batch->grad + at + i), _MM_HINT_T1);
-    for (size_t i = 0; i < 64 && (batch->saved || batch->before != batch->acc); i += 16)
+    for (size_t i = 0; i < 64 && batch->stored; i += 32)
+        _mm_prefetch((const char *)stored_at(batch, batch->format, at + i), _MM_HINT_T1);
+    for (size_t i = 0; i < 64 && !batch->stored && (batch->saved || batch->before != batch->acc); i += 16)
         _mm_prefetch((const char *)(batch->before + at + i), _MM_HINT_T1);
 }
 

@@ -7,6 +7,7 @@
 #include "support/assertions.h"
 
 #include "base/float_bits.h"
+#include "feedback/residual_format.h"
 #include "select/block_kernel.h"
 
 #include <math.h>
@@ -159,7 +160,7 @@ static void run(side *s, const float *grad, bool in_place, frugi_batch shape) {
     s->batch.idx = s->idx;
     s->batch.lanes = &s->lanes;
     memset(s->idx, 0xff, sizeof s->idx);
-    s->kernel->accumulate(&s->batch);
+    (shape.stored && s->kernel->accumulate_stored ? s->kernel->accumulate_stored : s->kernel->accumulate)(&s->batch);
     s->kernel->select(&s->batch);
     if (!in_place) {
         memcpy(s->saved, s->residual, sizeof s->saved);
@@ -308,6 +309,58 @@ static void mixed_counts_and_dirty_scratch(side *ref, side *fast) {
     }
 }
 
+/* A residual of random bytes, as it is stored, and as floats. */
+typedef struct stored {
+    frugi_residual format;
+    unsigned char data[2 * LENGTH];
+    uint16_t scale[FRUGI_BATCH_BLOCKS];
+    float floats[LENGTH];
+} stored;
+
+static void draw_stored(stored *r, frugi_residual format, uint64_t *random) {
+    const frugi_residual_kernel *load = &frugi_residual_kernel_ref;
+    r->format = format;
+    for (uint32_t i = 0; i < sizeof r->data; i++)
+        r->data[i] = (unsigned char)next_random(random);
+    for (uint32_t i = 0; i < LENGTH; i++)
+        r->data[2 * i + 1] &= format == FRUGI_RESIDUAL_BF16 ? 0xbf : 0xff; /* finite */
+    for (uint32_t b = 0; b < LENGTH / block && b < FRUGI_BATCH_BLOCKS; b++) {
+        float *floats = r->floats + b * block, scale;
+        r->scale[b] =
+            (uint16_t)(FRUGI_STORE_MIN_SCALE + next_random(random) % (FRUGI_STORE_CLAMP_SCALE - FRUGI_STORE_MIN_SCALE));
+        scale = frugi_bf16_f32(r->scale[b]);
+        if (format == FRUGI_RESIDUAL_BF16)
+            load->load_bf16(r->data + 2 * b * block, block, floats);
+        else if (format == FRUGI_RESIDUAL_INT8)
+            load->load_int8(r->data + b * block, block, scale, floats);
+        else
+            load->load_int4(r->data + b * block / 2, block, scale, floats);
+    }
+}
+
+static void every_stored_format(side *ref, side *fast) {
+    static const frugi_residual formats[] = {FRUGI_RESIDUAL_BF16, FRUGI_RESIDUAL_INT8, FRUGI_RESIDUAL_INT4};
+    static float grad[LENGTH];
+    static stored r;
+    uint64_t random = 6;
+    for (int round = 0; fast->kernel->accumulate_stored && round < 300; round++) {
+        const struct distribution *d = &distributions[next_random(&random) % NDISTRIBUTIONS];
+        uint32_t k = counts[next_random(&random) % NCOUNTS] % (block + 1);
+        frugi_batch shape = make_shape(k, most_blocks(), FRUGI_SELECT_EXACT);
+        draw_stored(&r, formats[round % 3], &random);
+        shape.format = r.format;
+        shape.stored = r.data;
+        shape.scale = r.scale;
+        memcpy(ref->residual, r.floats, sizeof r.floats);
+        memcpy(fast->residual, r.floats, sizeof r.floats);
+        for (uint32_t i = 0; i < LENGTH; i++)
+            grad[i] = d->draw(i, &random);
+        run(ref, grad, false, shape);
+        run(fast, grad, false, shape);
+        compare(ref, fast, d->name);
+    }
+}
+
 static void variants_agree_on_every_distribution_and_count(void **state) {
     (void)state;
     for_each_variant(every_distribution_and_count);
@@ -316,6 +369,11 @@ static void variants_agree_on_every_distribution_and_count(void **state) {
 static void variants_agree_on_every_batch_size(void **state) {
     (void)state;
     for_each_variant(every_batch_size);
+}
+
+static void variants_accumulate_every_stored_format(void **state) {
+    (void)state;
+    for_each_variant(every_stored_format);
 }
 
 static void variants_agree_on_mixed_counts_with_dirty_scratch(void **state) {
@@ -360,6 +418,7 @@ int main(void) {
         cmocka_unit_test(variants_agree_on_every_distribution_and_count),
         cmocka_unit_test(variants_agree_on_every_batch_size),
         cmocka_unit_test(variants_agree_on_mixed_counts_with_dirty_scratch),
+        cmocka_unit_test(variants_accumulate_every_stored_format),
         cmocka_unit_test(only_blocks_with_nan_or_infinity_are_skipped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

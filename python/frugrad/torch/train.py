@@ -16,6 +16,7 @@ import json
 import math
 import subprocess
 import sys
+from pathlib import Path
 from typing import List, Optional
 
 import torch
@@ -24,11 +25,13 @@ from .._lib import FrugradError, lib
 from .trainer import RunError, UsageError
 from .trainer.flat import Flat
 from .trainer.loop import Plan, Result, Run
-from .trainer.models import parse_model
+from .trainer.models import Model, parse_model
 from .trainer.optimizers import FlatOptimizer, merged_optimizer, default_optimizer
 from .trainer.learning_rate import parse_schedule
 from .trainer.passes import make_passes
-from .trainer.tasks import Task, open_task
+from .trainer.pretrained import load_bert
+from .trainer.sentences import Sentences
+from .trainer.tasks import Images, Language, Score, Task
 from .trainer.progress import Log, perplexity_of
 from .trainer.workers import Exchange, make_exchange, make_planner, read_config
 
@@ -64,13 +67,17 @@ def _limit(text: str) -> Optional[float]:
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="python3 -m frugrad.torch.train", description=__doc__.split("\n")[0], allow_abbrev=False)
     add = parser.add_argument
-    add("--model", required=True, help="resnet18, resnet50, gpt2-small, bert-small, bert-base; options as gpt2-small:layers=2")
-    add("--data", required=True, help="directory with CIFAR-10's binary files, a text or its tokens, or SST-2, also as .xz")
+    add("--model", required=True, help="resnet18, resnet50, gpt2-small, minilm, bert-small, bert-base; options as"
+        " gpt2-small:layers=2")
+    add("--weights", help="minilm: a safetensors file with pretrained weights")
+    add("--data", required=True, help="directory with CIFAR-10's binary files, a text or its tokens, or SST-2, CoLA or"
+        " MRPC, also as .xz")
     add("--tokens", help="texts: bytes, or none for files of tokens; sentences: a WordPiece vocabulary")
     add("--method", default="frugrad", help="config string, as in docs/methods.md; frugrad is frugrad-sgd or"
         " frugrad-adam here, as the optimizer is [frugrad]")
     add("--optimizer", help="sgd, adamw, merged, adam-merged, sign, with options [what goes with the method]")
-    add("--rate", type=_positive, help="[images 0.05, texts 0.4 / width, sentences 0.06 / width]")
+    add("--rate", type=_positive, help="[images 0.05, texts 0.4 / width, sentences 0.06 / width, with"
+        " --weights 0.02 / width]")
     add("--schedule", default="cosine,warmup=10%", help="cosine, linear or constant, with ,warmup=STEPS or"
         " ,warmup=PERCENT%% [cosine,warmup=10%%]")
     add("--clip", type=_limit, default="auto", help="limit of the gradient's norm; auto: twice its running mean; 0:"
@@ -93,6 +100,29 @@ def _parser() -> argparse.ArgumentParser:
     add("--metrics", metavar="FILE", help="a line of JSON for each step and each evaluation")
     add("--metrics-layers", action="store_true", help="and at some steps what each tensor sends")
     return parser
+
+
+def _open_task(model: Model, args, device: torch.device) -> Task:
+    """The task of a model, with its data."""
+    if not Path(args.data).is_dir():
+        raise RunError(f"{args.data}: no such directory")
+    if args.weights is not None and model.name != "minilm":
+        raise UsageError(f"--weights: {model.name} has no pretrained weights here; minilm has")
+    common = Path(args.data), device, args.seed, args.hold_out
+    if model.task == "images":
+        if args.tokens is not None:
+            raise UsageError("--tokens: images have none")
+        return Images(*common, augment=not args.no_augment)
+    length = int(model.options["length"])
+    if length < 4:
+        raise UsageError("--model: length is 4 at least")
+    return (Language if model.task == "language" else Sentences)(*common, tokens=args.tokens, length=length)
+
+
+def _usual_rate(model: Model, args, task: Task) -> float:
+    if model.task == "images":
+        return task.rate
+    return min(8e-3, (task.rate if args.weights is None else 0.02) / model.options["width"])
 
 
 def _check(args, task: Task) -> None:
@@ -121,10 +151,17 @@ def _memory(model: torch.nn.Module, flat: Flat, exchange: Exchange, optimizer: F
             "gradient_bytes": 4 * flat.n, "library_bytes": library}
 
 
+def _metrics(score: Score, language: bool) -> dict:
+    """Of two classes Matthews' correlation is Pearson's; F1 and it are there for tasks that are judged by them."""
+    known = {name: x for name, x in (("f1", score.f1), ("matthews", score.matthews)) if math.isfinite(x)}
+    return {"accuracy": score.accuracy, "perplexity": perplexity_of(score.loss) if language else None,
+            "correlation": known.get("matthews"), **known}
+
+
 def _summary(args, result: Result, run: Run, seconds: float, text: str) -> dict:
     gpu, score, language = run.device.type == "cuda", result.score, run.language
     return {
-        "accuracy": score.accuracy, "perplexity": perplexity_of(score.loss) if language else None, "correlation": None,
+        **_metrics(score, language),
         "loss": score.loss, "split": result.split, "answers": score.asked, "train_loss": result.train_loss,
         "bytes_sent": result.sent, "bytes_dense": result.dense, "density_mean": result.density,
         **_memory(run.model, run.flat, run.exchange, run.optimizer), "seconds": seconds, "step_ms": run.clock.median,
@@ -143,6 +180,8 @@ def _print(summary: dict) -> None:
     """The same for people."""
     best = (f"perplexity {summary['perplexity']:.2f}" if summary["perplexity"] is not None
             else f"accuracy {100 * summary['accuracy']:.2f} %")
+    best += "".join(f", {label} {summary[name]:.4f}" for name, label in (("f1", "F1"), ("matthews", "Matthews"))
+                    if name in summary)
     share = 100 * summary["bytes_sent"] / max(1, summary["bytes_dense"])
     print(f"{summary['model']} ({summary['params']} parameters) on {summary['data']}: {summary['steps']} steps of"
           f" {summary['workers']} x {summary['batch']} in {summary['seconds']:.1f} s\n"
@@ -164,12 +203,14 @@ def train(args) -> dict:
     if device.type == "cuda":
         torch.backends.cudnn.benchmark = True
         torch.set_float32_matmul_precision("high")
-    task = open_task(named, args, device)
+    task = _open_task(named, args, device)
     _check(args, task)
     args.batch = args.batch or {"images": 32, "language": 8, "sentences": 16}[named.task]
-    args.rate = args.rate or (task.rate if named.task == "images" else min(8e-3, task.rate / named.options["width"]))
+    args.rate = args.rate or _usual_rate(named, args, task)
     torch.manual_seed(args.seed)
     model = named.build(task.vocab).to(device)
+    if args.weights is not None:
+        load_bert(model, Path(args.weights))
     flat = Flat(model, config, device)
     planner = make_planner(config, flat, args.steps)
     text = args.optimizer or default_optimizer(named.task, args.method, config)

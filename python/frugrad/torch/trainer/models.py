@@ -1,9 +1,10 @@
-"""Models by name: residual networks for small images, GPT-2, and a BERT that classifies sentences.
+"""Models by name: residual networks for small images, GPT-2, and BERTs that classify sentences.
 
 A name may have options behind a colon, as ``gpt2-small:layers=2,width=64``. Modules and attributes have names that
 ``frugrad.torch.roles`` knows, so that attention heads are found.
 """
 
+import functools
 import math
 from typing import Callable, Dict, List, NamedTuple, Optional
 
@@ -166,18 +167,24 @@ class BertLayer(nn.Module):
 
 
 class Bert(nn.Module):
-    """BERT with a pooled first token and two classes; token 0 is padding."""
+    """BERT with a pooled first token and two classes, of tokens and their segments; token 0 is padding."""
 
-    def __init__(self, vocab: int, layers: int, width: int, heads: int, length: int, dropout: float):
+    def __init__(self, vocab: int, layers: int, width: int, heads: int, length: int, dropout: float,
+                 segments: bool = False):
         super().__init__()
         self.tokens, self.positions = _table(vocab, width), _table(length, width)
+        self.segments = _table(2, width) if segments else None
         self.ln, self.drop = nn.LayerNorm(width, eps=1e-12), nn.Dropout(dropout)
         self.layers = nn.ModuleList(BertLayer(width, heads, dropout) for _ in range(layers))
         self.pooler, self.classifier = _linear(width, width, 0.02), _linear(width, 2, 0.02)
 
-    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+    def forward(self, sample: torch.Tensor) -> torch.Tensor:
+        ids = sample[:, 0]
         seen = (ids != 0)[:, None, None, :]
-        x = self.drop(self.ln(self.tokens(ids) + self.positions.weight[:ids.shape[1]]))
+        x = self.tokens(ids) + self.positions.weight[:ids.shape[1]]
+        if self.segments is not None:
+            x = x + self.segments(sample[:, 1])
+        x = self.drop(self.ln(x))
         for layer in self.layers:
             x = layer(x, seen)
         return self.classifier(self.drop(torch.tanh(self.pooler(x[:, 0]))))
@@ -190,6 +197,8 @@ _TABLE = {
     "resnet50": ("images", _resnet([3, 4, 6, 3], 4), {"width": 64}),
     "gpt2-small": ("language", GPT2, {"layers": 12, "width": 768, "heads": 12, "length": 1024, "dropout": 0.1}),
     "bert-base": ("sentences", Bert, {"layers": 12, "width": 768, "heads": 12, "length": 512, "dropout": 0.1}),
+    "minilm": ("sentences", functools.partial(Bert, segments=True),
+               {"layers": 6, "width": 384, "heads": 12, "length": 128, "dropout": 0.1}),
     "bert-small": ("sentences", Bert, {"layers": 4, "width": 512, "heads": 8, "length": 128, "dropout": 0.1}),
 }
 

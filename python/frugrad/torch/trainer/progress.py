@@ -93,7 +93,8 @@ class Log:
 
     def score(self, split: str, step: int, score: Score, language: bool) -> None:
         perplexity = perplexity_of(score.loss) if language else math.nan
-        self.write(split, step, loss=score.loss, accuracy=score.accuracy, perplexity=perplexity)
+        self.write(split, step, loss=score.loss, accuracy=score.accuracy, perplexity=perplexity,
+                   correlation=score.matthews, f1=score.f1, matthews=score.matthews)
         self.flush()
         what = f"perplexity {perplexity:.2f}" if language else f"accuracy {100 * score.accuracy:.2f} %"
         self.print(f"after step {step}: {what}, loss {score.loss:.4f} on the {split} split")

@@ -5,6 +5,7 @@ never opens the test files. The samples of a step are the same for any number of
 """
 
 import json
+import math
 from pathlib import Path
 from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
 
@@ -13,8 +14,6 @@ import torch.nn.functional as F
 
 from . import RunError, UsageError
 from .data_files import find, read
-from .models import Model
-from .wordpiece import WordPiece
 
 Batch = Tuple[torch.Tensor, torch.Tensor]
 
@@ -25,6 +24,8 @@ class Score(NamedTuple):
     loss: float
     accuracy: float
     asked: int
+    f1: float = math.nan  # of class 1
+    matthews: float = math.nan  # Matthews' correlation
 
 
 class Task:
@@ -90,20 +91,24 @@ class Task:
     @torch.no_grad()
     def evaluate(self, model: torch.nn.Module, split: str, most: int) -> Score:
         """On all samples of a split, or on the first ``most``."""
-        sums = torch.zeros(3, dtype=torch.float64, device=self.device)
+        sums = torch.zeros(6, dtype=torch.float64, device=self.device)
         model.eval()
         for x, y in self.batches(split, most):
             logits, y = model(x).float().flatten(0, -2), y.flatten()
             sums[0] += F.cross_entropy(logits, y, reduction="sum", ignore_index=-1)
-            sums[1] += (logits.argmax(1) == y).sum()
-            sums[2] += (y >= 0).sum()
+            answers = logits.argmax(1)
+            for i, which in enumerate((answers == y, y >= 0, (answers == 1) & (y == 1), answers == 1, y == 1), 1):
+                sums[i] += which.sum()
         model.train()
-        loss, right, asked = sums.tolist()
-        return Score(loss / max(asked, 1), right / max(asked, 1), int(asked))
+        return self._score(*sums.tolist())
 
     @staticmethod
     def loss(model: torch.nn.Module, batch: Batch) -> torch.Tensor:
         return F.cross_entropy(model(batch[0]).float().flatten(0, -2), batch[1].flatten(), ignore_index=-1)
+
+    def _score(self, loss: float, right: float, asked: float, both: float, said: float, are: float) -> Score:
+        """From sums over all samples; the last three: right answers of class 1, such answers, such samples."""
+        return Score(loss / max(asked, 1), right / max(asked, 1), int(asked))
 
     # ---- for subclasses
 
@@ -235,55 +240,3 @@ class Language(Task):
         at = begin + torch.arange(self.length + 1, device=self.device)
         rows = ids[at.clamp(max=len(ids) - 1)].long()
         return rows[:, :-1], rows[:, 1:].masked_fill(at[:, 1:] >= len(ids), -1)
-
-
-class Sentences(Task):
-    """SST-2: sentences with a positive or negative sentiment."""
-
-    rate, at_once = 0.06, 256  # of a width of 1
-    files = {"train": "train.tsv", "valid": "dev.tsv", "test": "test_labeled.tsv"}
-
-    def __init__(self, *arguments, tokens: Optional[str], length: int):
-        super().__init__(*arguments)
-        if tokens is None:
-            raise UsageError("--tokens: sentences need the file of a WordPiece vocabulary")
-        self.length, self.pieces = length, WordPiece(Path(tokens))
-        self.vocab = self.pieces.size
-
-    def _read(self, split: str) -> Batch:
-        path = self.folder / self.files[split]
-        lines = read(self.folder, self.files[split]).decode(errors="replace").split("\n")
-        head = lines[0].rstrip("\r").split("\t")
-        if "sentence" not in head or "label" not in head:
-            raise RunError(f"{path}: row 1: expected columns named 'label', 'sentence'")
-        text, label = head.index("sentence"), head.index("label")
-        rows: List[List[int]] = []
-        labels: List[int] = []
-        for number, line in enumerate(lines[1:], 2):
-            if not line:
-                continue
-            fields = line.rstrip("\r").split("\t")
-            if len(fields) <= max(text, label) or fields[label] not in ("0", "1"):
-                raise RunError(f"{path}: row {number}: expected a sentence and a label of 0 or 1")
-            ids = [self.pieces.first] + self.pieces.encode(fields[text])[:self.length - 2] + [self.pieces.last]
-            rows.append(ids + [0] * (self.length - len(ids)))
-            labels.append(int(fields[label]))
-        if not rows:
-            raise RunError(f"{path}: no rows")
-        return torch.tensor(rows, device=self.device), torch.tensor(labels, device=self.device)
-
-
-def open_task(model: Model, args, device: torch.device) -> Task:
-    """The task of a model, with its data."""
-    if not Path(args.data).is_dir():
-        raise RunError(f"{args.data}: no such directory")
-    common = Path(args.data), device, args.seed, args.hold_out
-    if model.task == "images":
-        if args.tokens is not None:
-            raise UsageError("--tokens: images have none")
-        return Images(*common, augment=not args.no_augment)
-    kind = Language if model.task == "language" else Sentences
-    length = int(model.options["length"])
-    if length < 4:
-        raise UsageError("--model: length is 4 at least")
-    return kind(*common, tokens=args.tokens, length=length)

@@ -92,8 +92,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--hold-out", type=_count(1, 10**9), default=0,
         help="evaluate on this many training samples, which are not trained on, instead of the test split")
     add("--judge", choices=("valid", "test"), default="", help="which split judges the run at its end")
-    add("--passes", choices=("eager", "graph", "compiled"), default="eager", help="forward and backward: operation"
-        " by operation, replayed as CUDA graphs, or compiled as well [eager]")
+    add("--passes", choices=("auto", "eager", "graph"), default="auto", help="forward and backward: operation by"
+        " operation, or replayed as CUDA graphs; auto: graph on a GPU, else eager [auto]")
     add("--no-augment", action="store_true", help="images as they are")
     add("--json", action="store_true", help="print the summary as one JSON object")
     add("--quiet", action="store_true", help="print no progress")

@@ -1,8 +1,8 @@
 """Forward and backward pass of a worker's batch: operation by operation, or recorded once and replayed.
 
 A GPU computes small batches faster than Python launches their kernels. A CUDA graph launches all kernels of a pass at
-once; torch.compile fuses them before, which takes about a minute. Batches of a run have the same shape, so one
-recording serves all of them.
+once. Batches of a run have the same shape, so one recording serves all of them. torch.compile would fuse kernels as
+well, but compiles GPT-2 small for more than a minute, which some thousand steps do not save.
 """
 
 import contextlib
@@ -97,12 +97,8 @@ class RecordedPasses(Passes):
 
 
 def make_passes(kind: str, loss: Loss, flat: Flat) -> Passes:
-    """Passes of a kind: eager, graph or compiled."""
-    if kind == "eager":
-        return Passes(loss, flat)
-    if not flat.grad.is_cuda:
-        raise UsageError(f"--passes: {kind} needs a GPU")
-    if kind == "compiled":
-        torch._dynamo.config.suppress_errors = True  # what does not compile runs operation by operation
-        loss = torch.compile(loss)
-    return RecordedPasses(loss, flat)
+    """Passes of a kind: eager or graph; auto is graph on a GPU and eager elsewhere."""
+    gpu = flat.grad.is_cuda
+    if kind == "graph" and not gpu:
+        raise UsageError("--passes: graph needs a GPU")
+    return RecordedPasses(loss, flat) if gpu and kind != "eager" else Passes(loss, flat)

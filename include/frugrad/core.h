@@ -131,7 +131,8 @@ FRUG_CHECK frug_status frug_config_create(const char *text, frug_config **config
 
 /**
  * The same for a given optimizer, such as "merged" or "adam-merged:beta2=0.95". The preset "frugrad" is then
- * "frugrad-adam" if the optimizer's name begins with "adam", and "frugrad-sgd" otherwise. Other texts are unaffected.
+ * "frugrad-adam" if the optimizer's name begins with "adam", "frugrad-muon" if it begins with "muon", and "frugrad-sgd"
+ * otherwise. Other texts are unaffected.
  */
 FRUG_CHECK frug_status frug_config_create_for(const char *text, const char *optimizer, frug_config **config);
 

@@ -100,7 +100,10 @@ static size_t preset_length(frugi_token text) {
 static frug_status parse_preset_for(frugi_token name, const char *optimizer, frug_config *config) {
     if (!optimizer || !frugi_token_is(name, "frugrad"))
         return parse_preset(name, config);
-    return parse_preset(token_of(strncmp(optimizer, "adam", 4) == 0 ? "frugrad-adam" : "frugrad-sgd"), config);
+    return parse_preset(token_of(strncmp(optimizer, "adam", 4) == 0   ? "frugrad-adam"
+                                 : strncmp(optimizer, "muon", 4) == 0 ? "frugrad-muon"
+                                                                      : "frugrad-sgd"),
+                        config);
 }
 
 static frug_status parse_text(frugi_token rest, const char *optimizer, frug_config *config) {

@@ -8,22 +8,27 @@
 #include "optim/target.h"
 #include "schedule/density.h"
 
+/* The rule of a tensor that is no target. */
 static frugi_update_rule choose_rule(const frugi_optim_options *options, bool dense, bool differences,
                                      const frug_tensor *tensor) {
     frugi_update_rule plain = options->momentum > 0 ? FRUGI_UPDATE_MOMENTUM : FRUGI_UPDATE_DIRECT;
-    if (frugi_has_targets(options))
-        return frugi_is_target(options, tensor)  ? FRUGI_UPDATE_TARGET
-               : frugi_is_other(options, tensor) ? FRUGI_UPDATE_ADAM
-                                                 : FRUGI_UPDATE_FROZEN;
     switch (options->kind) {
     case FRUGI_OPTIM_SGD: return plain;
-    case FRUGI_OPTIM_ADAMW: return FRUGI_UPDATE_ADAM;
+    case FRUGI_OPTIM_ADAMW:
+    case FRUGI_OPTIM_MUON: return FRUGI_UPDATE_ADAM;
     case FRUGI_OPTIM_MERGED: return dense ? plain : differences ? FRUGI_UPDATE_SUM : FRUGI_UPDATE_DIRECT;
-    case FRUGI_OPTIM_ADAM_MERGED: return dense ? FRUGI_UPDATE_ADAM : FRUGI_UPDATE_ROOT;
+    case FRUGI_OPTIM_ADAM_MERGED:
+    case FRUGI_OPTIM_MUON_MERGED: return dense ? FRUGI_UPDATE_ADAM : FRUGI_UPDATE_ROOT;
     case FRUGI_OPTIM_SIGN: return dense ? FRUGI_UPDATE_ADAM : FRUGI_UPDATE_SIGN;
     case FRUGI_OPTIM_MICROADAM: return dense ? FRUGI_UPDATE_ADAM : FRUGI_UPDATE_WINDOW;
-    default: return FRUGI_UPDATE_DIRECT;
+    default: return frugi_is_other(options, tensor) ? FRUGI_UPDATE_ADAM : FRUGI_UPDATE_FROZEN;
     }
+}
+
+/* muon-merged needs the momentum of a residual. */
+static bool is_target(const frug_optimizer *o, bool dense, const frug_tensor *tensor) {
+    return frugi_has_targets(&o->options) && !(dense && o->options.kind == FRUGI_OPTIM_MUON_MERGED) &&
+           frugi_is_target(&o->options, o->layout, tensor);
 }
 
 static uint64_t blocks_of(uint64_t count) {
@@ -65,7 +70,8 @@ static frug_status make_tensors(frug_optimizer *o, const frug_compressor *c) {
         *p = (frugi_optim_tensor){
             .begin = t->offset, .count = n, .number = (uint32_t)i, .dense = is_sent_dense(c, t->offset)};
         p->decays = o->options.decay > 0 && (t->ndim >= 2 || o->options.decay_all);
-        p->rule = choose_rule(&o->options, p->dense, sends_differences(c), t);
+        p->rule = is_target(o, p->dense, t) ? FRUGI_UPDATE_TARGET
+                                            : choose_rule(&o->options, p->dense, sends_differences(c), t);
         p->at = o->used[p->rule];
         o->used[p->rule] += state_units(p);
         o->shape_hash = o->shape_hash * FRUGI_HASH_PRIME + (uint64_t)p->rule + 1;
@@ -93,7 +99,7 @@ static size_t place_arena(frug_optimizer *o) {
     PLACE(o->index, lists * f->entries);
     PLACE(o->count, lists);
 #undef PLACE
-    return used + frugi_targets_place_arena(o->targets, at ? at + used : NULL);
+    return used + frugi_targets_place_arena(o->targets, f->state, at ? at + used : NULL);
 }
 
 /*
@@ -210,7 +216,7 @@ int frug_optimizer_can_split(const frug_optimizer *o, size_t tensor) {
 uint64_t frug_optimizer_state_count(const frug_optimizer *o) {
     if (!o)
         return 0;
-    uint64_t moments = o->targets ? 2 * o->targets->moments : 0;
+    uint64_t moments = o->targets ? 2 * o->targets->moments + FRUGI_OPTIM_BLOCK * o->targets->codes : 0;
     return o->used[FRUGI_UPDATE_MOMENTUM] + o->used[FRUGI_UPDATE_SUM] + 2 * o->used[FRUGI_UPDATE_ADAM] + moments +
            (o->inertia.velocity ? o->inertia.floats : 0) + FRUGI_OPTIM_BLOCK * o->used[FRUGI_UPDATE_ROOT] +
            o->used[FRUGI_UPDATE_WINDOW] * o->options.window * o->options.entries;

@@ -33,7 +33,9 @@ typedef enum frugi_optim {
     FRUGI_OPTIM_LORA,
     FRUGI_OPTIM_GALORE,
     FRUGI_OPTIM_APOLLO,
-    FRUGI_OPTIM_SIGN
+    FRUGI_OPTIM_SIGN,
+    FRUGI_OPTIM_MUON,
+    FRUGI_OPTIM_MUON_MERGED
 } frugi_optim;
 
 typedef struct frugi_optim_targets frugi_optim_targets;

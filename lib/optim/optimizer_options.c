@@ -44,6 +44,13 @@ static const frug_optimizer_kind kinds[] = {
      "the gradient, scaled by how AdamW would scale a random projection of it"},
     {"sign", "beta1=0.9,beta2=0.95,eps=1e-08,decay=0.01,decay_all=0",
      "the sign of the sum, as in DeMo: w -= rate sign(g), no state; dense tensors use AdamW"},
+    {"muon", "momentum=0.95,gain=4,beta1=0.9,beta2=0.95,eps=1e-08,decay=0.1,decay_all=0,targets=body,threads=1",
+     "matrices of the body move by their orthogonalized momentum; embeddings, heads and vectors use AdamW; the rate "
+     "is AdamW's, times gain"},
+    {"muon-merged",
+     "momentum=0,gain=6,beta1=0.9,beta2=auto,eps=1e-08,state=int8,decay=0.1,decay_all=0,targets=body,threads=1",
+     "muon on what was received, whose momentum is in the residual: no state for matrices of the body; embeddings and "
+     "heads use adam-merged, dense tensors AdamW"},
 };
 
 typedef enum row_type { ROW_REAL, ROW_BETA2, ROW_COUNT, ROW_KEYWORD, ROW_GAIN, ROW_INERTIA, ROW_NAMES } row_type;
@@ -62,7 +69,7 @@ typedef struct option_row {
 static const option_row rows[] = {
     {"momentum", ROW_REAL, AT(momentum), 0, 0.999999, "0 to 0.999999"},
     {"beta1", ROW_REAL, AT(beta1), 0, 0.999999, "0 to 0.999999"},
-    {"beta2", ROW_BETA2, AT(beta2), 0, 0.999999, "0 to 0.999999; adam-merged also auto"},
+    {"beta2", ROW_BETA2, AT(beta2), 0, 0.999999, "0 to 0.999999; adam-merged and muon-merged also auto"},
     {"eps", ROW_REAL, AT(eps), 1e-30, 1, "1e-30 to 1"},
     {"decay", ROW_REAL, AT(decay), 0, 1000, "0 to 1000"},
     {"gain", ROW_GAIN, AT(gain), 1e-6, 1e6, "auto, or 1e-6 to 1e6"},
@@ -218,8 +225,9 @@ static frug_status validate_options(const frugi_optim_options *o) {
     FRUG_FAIL_IF(o->inertia < 0 && (o->kind == FRUGI_OPTIM_MERGED ? o->momentum : o->beta1) == 0, FRUG_ERR_CONFIG,
                  "config: inertia=auto needs a momentum, and %s is 0",
                  o->kind == FRUGI_OPTIM_MERGED ? "momentum" : "beta1");
-    FRUG_FAIL_IF(o->beta2 < 0 && o->kind != FRUGI_OPTIM_ADAM_MERGED, FRUG_ERR_CONFIG,
-                 "config: beta2=auto depends on the density and needs adam-merged; give a number");
+    FRUG_FAIL_IF(o->beta2 < 0 && o->kind != FRUGI_OPTIM_ADAM_MERGED && o->kind != FRUGI_OPTIM_MUON_MERGED,
+                 FRUG_ERR_CONFIG,
+                 "config: beta2=auto depends on the density and needs adam-merged or muon-merged; give a number");
     FRUG_FAIL_IF(o->coupled && o->decay == 0, FRUG_ERR_CONFIG, "config: coupled=1 does nothing without decay");
     FRUG_FAIL_IF(o->decay_all && o->decay == 0, FRUG_ERR_CONFIG, "config: decay_all=1 does nothing without decay");
     FRUG_FAIL_IF(o->kind == FRUGI_OPTIM_MICROADAM && o->state == FRUGI_STATE_INT8, FRUG_ERR_CONFIG,

@@ -26,13 +26,15 @@ static double max_step_squared(double beta1, double beta2, uint64_t t) {
 /* Everything that depends on step and rate, computed in double and rounded once. */
 static frugi_step_args make_step_args(const frug_optimizer *o, uint64_t step, double rate) {
     const frugi_optim_options *f = &o->options;
+    const double merged = rate * o->gain;
+    rate = frugi_is_muon(f) ? merged : rate; /* for all tensors, and for decay */
     uint64_t t = step < UINT64_MAX ? step + 1 : step;
     uint64_t seen = t < f->window ? t : f->window;
     double correct1 = 1 - frugi_power(f->beta1, t), correct2 = 1 - frugi_power(f->beta2, t);
     frugi_step_args args = {
         .step = step,
         .rate = (float)rate,
-        .merged = (float)(rate * o->gain),
+        .merged = (float)merged,
         .decay_factor = f->coupled ? 1.0f : (float)(1 - rate * f->decay),
         .momentum = (float)f->momentum,
         .coupled = f->coupled ? (float)f->decay : 0.0f,

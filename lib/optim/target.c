@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 #include "base/hash.h"
 #include "base/status.h"
+#include "optim/newton_schulz.h"
 
 /* ---- sizes --------------------------------------------------------------- */
 
@@ -75,16 +76,19 @@ static frug_status set_target(const frugi_optim_options *f, frugi_optim_target *
     return f->s ? set_chunks(f, t, tensor->name) : FRUG_OK;
 }
 
-static void assign_offsets(frugi_optim_targets *all, frugi_optim_target *t, bool adaptive) {
+static void assign_offsets(frugi_optim_targets *all, frugi_optim_target *t, const frugi_optim_options *f) {
     uint64_t *indices = t->wide ? &all->wides : &all->narrows;
     t->moment_at = all->moments;
     t->basis_at = all->bases;
     t->index_at = *indices;
     t->level_at = all->levels;
+    t->code_at = all->codes;
     all->moments += t->moments;
     all->bases += t->bases;
     *indices += (uint64_t)t->c * t->capacity;
-    all->levels += adaptive ? t->c : 0;
+    all->levels += f->adaptive ? t->c : 0;
+    if (frugi_is_muon(f) && f->momentum > 0)
+        all->codes += ((uint64_t)t->side.rows * t->side.cols + FRUGI_OPTIM_BLOCK - 1) / FRUGI_OPTIM_BLOCK;
 }
 
 frug_status frugi_target_add(frug_optimizer *o, const frug_tensor *tensor, uint32_t number) {
@@ -97,7 +101,7 @@ frug_status frugi_target_add(frug_optimizer *o, const frug_tensor *tensor, uint3
         o->targets->target = frugi_calloc(o->layout->count, sizeof *o->targets->target);
         FRUG_FAIL_IF(!o->targets->target, FRUG_ERR_MEMORY, "optimizer: no memory for %zu tensors", o->layout->count);
     }
-    assign_offsets(o->targets, &t, f->adaptive != 0);
+    assign_offsets(o->targets, &t, f);
     o->targets->target[o->targets->count++] = t;
     const uint64_t shape[] = {t.c, t.s, t.k, t.rank, f->adaptive, f->explicit_matrix};
     for (size_t i = 0; i < sizeof shape / sizeof *shape; i++)
@@ -210,14 +214,29 @@ static bool reserve_projection(frugi_optim_targets *all, const frugi_optim_optio
     return ok;
 }
 
+static bool reserve_muon(frugi_optim_targets *all) {
+    frugi_target_work *w = &all->work;
+    uint64_t largest = 0, floats = 0;
+    bool ok = true;
+    for (size_t i = 0; i < all->count; i++) {
+        const frugi_sides *side = &all->target[i].side;
+        uint64_t elements = (uint64_t)side->rows * side->cols, own = frugi_orthogonalizer_floats(side);
+        largest = elements > largest ? elements : largest;
+        floats = own > floats ? own : floats;
+    }
+    w->moved = alloc_array(all->codes ? largest : 0, 1, sizeof *w->moved, &ok);
+    w->square_matrices = alloc_array(floats, 1, sizeof *w->square_matrices, &ok);
+    return ok;
+}
+
 frug_status frugi_targets_reserve(frug_optimizer *o) {
     const frugi_optim_options *f = &o->options;
-    if (!frugi_has_targets(f))
+    if (!o->targets)
         return FRUG_OK;
     if (frugi_is_sketch(f))
         FRUG_TRY(make_solvers(o));
-    bool ok =
-        (!f->s || reserve_sparse(o->targets, f, o->targets->target)) && (!f->rank || reserve_projection(o->targets, f));
+    bool ok = (!f->s || reserve_sparse(o->targets, f, o->targets->target)) &&
+              (!f->rank || reserve_projection(o->targets, f)) && (!frugi_is_muon(f) || reserve_muon(o->targets));
     FRUG_FAIL_IF(!ok, FRUG_ERR_MEMORY, "optimizer: no scratch memory");
     return FRUG_OK;
 }
@@ -226,9 +245,9 @@ void frugi_targets_destroy(frugi_optim_targets *all) {
     if (!all)
         return;
     frugi_target_work *w = &all->work;
-    void *const memory[] = {w->x.index, w->x.value,  w->x.count, w->y.index,   w->y.value, w->y.count,
-                            w->span,    w->measured, w->level,   w->projected, w->update,  w->signs,
-                            w->factor,  w->basis,    w->mean,    w->square,    w->index};
+    void *const memory[] = {w->x.index,  w->x.value, w->x.count,   w->y.index, w->y.value,        w->y.count, w->span,
+                            w->measured, w->level,   w->projected, w->update,  w->signs,          w->factor,  w->basis,
+                            w->mean,     w->square,  w->index,     w->moved,   w->square_matrices};
     for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
         frugi_free(memory[i]);
     frugi_topk_destroy(w->whole);

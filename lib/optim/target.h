@@ -3,7 +3,7 @@
  *
  * A *target* (frugi_optim_target) is a tensor of two dimensions or more, seen as a matrix of shape[0] rows. sgc, mesgc
  * and table store something for each of c chunks of its d elements; cesgc does so with the d = rank x longer numbers
- * that a projection gives; lora, galore and apollo store small matrices. States are in the optimizer's arena,
+ * that a projection gives; lora, galore and apollo store small matrices, muon a momentum. States are in the optimizer's arena,
  * everything else in `work`, which all targets share because they are updated one after the other.
  */
 #ifndef FRUGI_TARGET_H
@@ -22,7 +22,7 @@
 #define FRUGI_TARGET_LEVELS         16u         /* shares of a chunk at most; four are an even share */
 
 /* What the options targets and others accept, for error messages. */
-#define FRUGI_TARGET_WORDS "qv, attention, linear, all, or patterns of names with * and ?, joined by +"
+#define FRUGI_TARGET_WORDS "qv, attention, linear, body, all, or patterns of names with * and ?, joined by +"
 #define FRUGI_OTHER_WORDS  "frozen, adamw, or patterns of names with * and ?, joined by +"
 
 typedef struct frugi_optim_target {
@@ -37,7 +37,7 @@ typedef struct frugi_optim_target {
     uint32_t capacity; /* table: entries of a chunk at most */
     uint32_t rank;
     /* Offsets in the arrays of all targets, and counts. */
-    uint64_t moment_at, moments, basis_at, bases, index_at, level_at;
+    uint64_t moment_at, moments, basis_at, bases, index_at, level_at, code_at;
 } frugi_optim_target;
 
 /** Measures and recovers s of d entries. Shared by targets with the same s and d. */
@@ -64,7 +64,9 @@ typedef struct frugi_target_work {
     float *signs;  /* apollo: rank x shorter random signs */
     float *factor; /* apollo: one factor per row or column along the longer side */
     void *basis;
-    float *mean, *square; /* table: a chunk's entries and the new ones */
+    float *moved;           /* muon: gradient and momentum of a target */
+    float *square_matrices; /* muon: scratch of frugi_orthogonalizer() */
+    float *mean, *square;   /* table: a chunk's entries and the new ones */
     uint32_t *index;
 } frugi_target_work;
 
@@ -78,9 +80,11 @@ struct frugi_optim_targets {
     size_t count;
     frugi_solver *solver;
     size_t solvers;
-    uint64_t moments, bases, wides, narrows, levels; /* of all targets */
+    uint64_t moments, bases, wides, narrows, levels, codes; /* of all targets; codes: in blocks */
     /* In the arena. */
     float *mean, *square, *basis;
+    unsigned char *code;  /* muon: the momentum, block by block */
+    uint16_t *code_scale; /* its scales: bf16, one per block; int8 only */
     uint32_t *wide;
     uint16_t *narrow;
     uint8_t *level;
@@ -90,7 +94,11 @@ struct frugi_optim_targets {
 
 /** Whether this kind of optimizer has targets. */
 static inline bool frugi_has_targets(const frugi_optim_options *options) {
-    return options->kind >= FRUGI_OPTIM_SGC && options->kind <= FRUGI_OPTIM_APOLLO;
+    return options->kind >= FRUGI_OPTIM_SGC && options->kind != FRUGI_OPTIM_SIGN;
+}
+
+static inline bool frugi_is_muon(const frugi_optim_options *options) {
+    return options->kind == FRUGI_OPTIM_MUON || options->kind == FRUGI_OPTIM_MUON_MERGED;
 }
 
 /** Whether its targets are stored as measurements. */
@@ -98,8 +106,8 @@ static inline bool frugi_is_sketch(const frugi_optim_options *options) {
     return options->kind >= FRUGI_OPTIM_SGC && options->kind <= FRUGI_OPTIM_CESGC;
 }
 
-/** Whether a tensor is selected by option targets; whether another one is trained by AdamW. */
-bool frugi_is_target(const frugi_optim_options *options, const frug_tensor *tensor);
+/** Whether a tensor of the layout is selected by option targets; whether another one is trained by AdamW. */
+bool frugi_is_target(const frugi_optim_options *options, const frug_layout *layout, const frug_tensor *tensor);
 bool frugi_is_other(const frugi_optim_options *options, const frug_tensor *tensor);
 
 /** Refuse names in options targets and others that match no tensor of the layout. */
@@ -113,7 +121,7 @@ frug_status frugi_targets_reserve(frug_optimizer *o);
 void frugi_targets_destroy(frugi_optim_targets *all);
 
 /** Set the pointers into the arena from `at` on, or only compute the size if at is NULL; initialize the states. */
-size_t frugi_targets_place_arena(frugi_optim_targets *all, unsigned char *at);
+size_t frugi_targets_place_arena(frugi_optim_targets *all, uint64_t state, unsigned char *at);
 void frugi_targets_init(frug_optimizer *o);
 
 /** Whether saved states are such as steps can produce. */
@@ -174,6 +182,13 @@ void frugi_step_galore(frug_optimizer *o, const frugi_step_args *args, const fru
                        float *w, float decay_factor);
 void frugi_step_apollo(frug_optimizer *o, const frugi_step_args *args, const frugi_optim_target *t, const float *g,
                        float *w, float decay_factor);
+
+/** Returns false, and leaves w as it is, if there is nothing to orthogonalize. */
+bool frugi_step_muon(frug_optimizer *o, const frugi_step_args *args, const frugi_optim_target *t, const float *g,
+                     float *w, float decay_factor);
+
+/** Whether a saved momentum is such as steps can produce. */
+bool frugi_momentum_is_valid(const frug_optimizer *like, const unsigned char *code, const unsigned char *scale);
 
 /** Whether a target has no basis yet, or gets a new one at a step. */
 bool frugi_basis_is_due(const frug_optimizer *o, const frugi_optim_target *t, uint64_t update);

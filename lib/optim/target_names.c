@@ -32,9 +32,41 @@ static bool match_pattern(const char *pattern, const char *name) {
     return *pattern == '\0';
 }
 
-typedef bool match_fn(const char *item, const frug_tensor *tensor);
+/* Whether a name has a component that says embedding or head. */
+static bool is_named_table(const char *name) {
+    static const char *const words[] = {"wte", "wpe", "lm_head"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        const char *at = strstr(name, words[i]);
+        size_t len = strlen(words[i]);
+        if (at && (at == name || at[-1] == '.') && (at[len] == '.' || at[len] == '\0'))
+            return true;
+    }
+    return strstr(name, "embed") != NULL;
+}
 
-static bool matches_target(const char *item, const frug_tensor *tensor) {
+/*
+ * Embeddings and output heads are known by their role or name, or by their shape: what a matrix of the body puts out
+ * goes into another, so a matrix whose number of outputs is no dimension of any other is a head, or an embedding.
+ */
+static bool is_body(const frug_layout *layout, const frug_tensor *tensor) {
+    const bool vague = tensor->role == FRUG_ROLE_OTHER || tensor->role == FRUG_ROLE_LINEAR;
+    const uint64_t outputs = tensor->shape[tensor->input_first ? 1 : 0];
+    if (!vague)
+        return tensor->role != FRUG_ROLE_EMBEDDING;
+    if (is_named_table(tensor->name))
+        return false;
+    for (size_t i = 0; i < layout->count; i++) {
+        const frug_tensor *t = &layout->tensor[i];
+        if (t->ndim >= 2 && t != tensor && t->role != FRUG_ROLE_EMBEDDING &&
+            (t->shape[0] == outputs || t->shape[1] == outputs))
+            return true;
+    }
+    return false;
+}
+
+typedef bool match_fn(const char *item, const frug_layout *layout, const frug_tensor *tensor);
+
+static bool matches_target(const char *item, const frug_layout *layout, const frug_tensor *tensor) {
     const frug_role role = tensor->role;
     const bool qv = role == FRUG_ROLE_ATTN_Q || role == FRUG_ROLE_ATTN_V || role == FRUG_ROLE_ATTN_QKV;
     const bool attention = qv || role == FRUG_ROLE_ATTN_K || role == FRUG_ROLE_ATTN_O;
@@ -46,10 +78,13 @@ static bool matches_target(const char *item, const frug_tensor *tensor) {
         return attention;
     if (strcmp(item, "linear") == 0)
         return attention || role == FRUG_ROLE_LINEAR;
+    if (strcmp(item, "body") == 0)
+        return is_body(layout, tensor);
     return strcmp(item, "all") == 0 || match_pattern(item, tensor->name);
 }
 
-static bool matches_other(const char *item, const frug_tensor *tensor) {
+static bool matches_other(const char *item, const frug_layout *layout, const frug_tensor *tensor) {
+    (void)layout;
     return match_pattern(item, tensor->name);
 }
 
@@ -62,16 +97,17 @@ static bool next_item(const char **rest, char item[FRUGI_OPTIM_NAMES]) {
     return len > 0;
 }
 
-static bool any_item_matches(const char *list, match_fn *matches, const frug_tensor *tensor) {
+static bool any_item_matches(const char *list, match_fn *matches, const frug_layout *layout,
+                             const frug_tensor *tensor) {
     char item[FRUGI_OPTIM_NAMES];
     while (next_item(&list, item))
-        if (matches(item, tensor))
+        if (matches(item, layout, tensor))
             return true;
     return false;
 }
 
-bool frugi_is_target(const frugi_optim_options *options, const frug_tensor *tensor) {
-    return any_item_matches(options->targets, matches_target, tensor);
+bool frugi_is_target(const frugi_optim_options *options, const frug_layout *layout, const frug_tensor *tensor) {
+    return any_item_matches(options->targets, matches_target, layout, tensor);
 }
 
 static bool others_are_patterns(const frugi_optim_options *options) {
@@ -79,7 +115,7 @@ static bool others_are_patterns(const frugi_optim_options *options) {
 }
 
 bool frugi_is_other(const frugi_optim_options *options, const frug_tensor *tensor) {
-    return others_are_patterns(options) ? any_item_matches(options->others, matches_other, tensor)
+    return others_are_patterns(options) ? any_item_matches(options->others, matches_other, NULL, tensor)
                                         : strcmp(options->others, "adamw") == 0;
 }
 
@@ -88,7 +124,8 @@ static bool item_matches_layout(const char *item, match_fn *matches, const frugi
                                 const frug_layout *layout) {
     for (size_t i = 0; i < layout->count; i++) {
         const frug_tensor *t = &layout->tensor[i];
-        if (frugi_tensor_elements(t) && matches(item, t) && (matches == matches_target || !frugi_is_target(options, t)))
+        if (frugi_tensor_elements(t) && matches(item, layout, t) &&
+            (matches == matches_target || !frugi_is_target(options, layout, t)))
             return true;
     }
     return false;
@@ -100,7 +137,9 @@ frug_status frugi_names_check(const frugi_optim_options *options, const frug_lay
         return FRUG_OK;
     for (const char *rest = options->targets; next_item(&rest, item);)
         FRUG_FAIL_IF(
-            !item_matches_layout(item, matches_target, options, layout), FRUG_ERR_CONFIG,
+            !(frugi_is_muon(options) && strcmp(item, "body") == 0) &&
+                !item_matches_layout(item, matches_target, options, layout),
+            FRUG_ERR_CONFIG,
             "config: targets=%s matches no tensor of two dimensions in this layout; accepted: " FRUGI_TARGET_WORDS,
             item);
     for (const char *rest = options->others; others_are_patterns(options) && next_item(&rest, item);)

@@ -6,7 +6,7 @@
 
 #include "base/float_bits.h"
 
-size_t frugi_targets_place_arena(frugi_optim_targets *all, unsigned char *at) {
+size_t frugi_targets_place_arena(frugi_optim_targets *all, uint64_t state, unsigned char *at) {
     size_t used = 0;
     if (!all)
         return 0;
@@ -14,6 +14,8 @@ size_t frugi_targets_place_arena(frugi_optim_targets *all, unsigned char *at) {
     PLACE(all->mean, 4 * all->moments);
     PLACE(all->square, 4 * all->moments);
     PLACE(all->basis, 4 * all->bases);
+    PLACE(all->code, all->codes * FRUGI_OPTIM_BLOCK * frugi_state_bytes(state));
+    PLACE(all->code_scale, state == FRUGI_STATE_INT8 ? 2 * all->codes : 0);
     PLACE(all->wide, 4 * all->wides);
     PLACE(all->narrow, 2 * all->narrows);
     PLACE(all->level, all->levels);
@@ -60,7 +62,8 @@ bool frugi_targets_are_valid(const frug_optimizer *o, const unsigned char *arena
                                                                          : 0x3f810000u; /* 1 and rounding */
     bool valid = floats_are_valid(mean, all->moments, true, moment_limit) &&
                  floats_are_valid(square, all->moments, measured, moment_limit) &&
-                 floats_are_valid(IN(all->basis), all->bases, o->options.kind != FRUGI_OPTIM_APOLLO, basis_limit);
+                 floats_are_valid(IN(all->basis), all->bases, o->options.kind != FRUGI_OPTIM_APOLLO, basis_limit) &&
+                 frugi_momentum_is_valid(o, IN(all->code), IN(all->code_scale));
     for (size_t i = 0; i < all->count && valid; i++) {
         const frugi_optim_target *t = &all->target[i];
         const unsigned char *index = t->wide ? IN(all->wide + t->index_at) : IN(all->narrow + t->index_at);

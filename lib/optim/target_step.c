@@ -38,7 +38,7 @@ static uint64_t elements(const frugi_optim_target *t) {
     return (uint64_t)t->side.rows * t->side.cols;
 }
 
-/* lora, galore and apollo apply the decay in the same pass as the update. */
+/* lora, galore, apollo and muon apply the decay in the same pass as the update. */
 static void apply_decay(const frugi_optim_target *t, float decay_factor, float *w) {
     for (uint64_t i = 0; decay_factor != 1.0f && i < elements(t); i++)
         w[i] *= decay_factor;
@@ -86,6 +86,11 @@ void frugi_target_update(frug_optimizer *o, const frugi_step_args *args, const f
     case FRUGI_OPTIM_LORA: frugi_step_lora(o, args, t, g, w, decay_factor); break;
     case FRUGI_OPTIM_GALORE: frugi_step_galore(o, args, t, g, w, decay_factor); break;
     case FRUGI_OPTIM_APOLLO: frugi_step_apollo(o, args, t, g, w, decay_factor); break;
+    case FRUGI_OPTIM_MUON:
+    case FRUGI_OPTIM_MUON_MERGED:
+        if (!frugi_step_muon(o, args, t, g, w, decay_factor))
+            apply_decay(t, decay_factor, w);
+        break;
     default:
         frugi_sketch_measure(o, args->step, t, g, all->work.measured);
         update_measured(o, args, t, all->work.measured, w, decay_factor);

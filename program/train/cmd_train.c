@@ -16,7 +16,8 @@ static const fgp_opt options[] = {
     {"model", 'm', "MODEL", NULL, "what to train; listed below"},
     FGP_OPTIONS_DATA,
     {"method", 0, "CONFIG", "frugrad",
-     "how gradients are compressed: a config string of the library; frugrad: frugrad-sgd or frugrad-adam, as the "
+     "how gradients are compressed: a config string of the library; frugrad: frugrad-sgd, frugrad-adam or "
+     "frugrad-muon, as the "
      "optimizer is; dense: not at all, ring all-reduce"},
     FGP_OPTIONS_RUN,
     {"optimizer", 'o', "TEXT", NULL, "optimizer; listed below [by the model and the method]"},

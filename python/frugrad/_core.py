@@ -78,7 +78,7 @@ ROLES = _role_names()
 class Config(Owned):
     """How gradients are compressed: ``[preset][,option=value]...``
 
-    With the text of an optimizer the preset ``frugrad`` means frugrad-sgd or frugrad-adam, whichever goes with it.
+    With the text of an optimizer the preset ``frugrad`` means frugrad-sgd, frugrad-adam or frugrad-muon, whichever goes with it.
     """
 
     _destroy = "frug_config_destroy"
@@ -233,6 +233,10 @@ class Optimizer(Owned):
     @property
     def gain(self) -> float:
         return lib.frug_optimizer_gain(self.handle)
+
+    def can_split(self, tensor: int) -> bool:
+        """Whether step() accepts ranges that end inside a tensor."""
+        return bool(lib.frug_optimizer_can_split(self.handle, tensor))
 
     def step(self, step: int, begin: int, count: int, grad: int, rate: float, weights: int) -> None:
         lib.frug_optimizer_step(self.handle, step, Range(begin, count), grad, rate, weights)

@@ -174,6 +174,7 @@ static void an_optimizer_survives_every_failed_allocation(void **state) {
     (void)state;
     for (size_t i = 0; frug_optimizer_at(i) != NULL; i++)
         sweep(use_optimizer, frug_optimizer_at(i)->name);
+    sweep(use_optimizer, "muon-merged:targets=all,momentum=0.9");
 }
 
 #define TIMEOUT 1e-3 /* seconds of the turned clock; a rank that waits reads it as often */

@@ -334,7 +334,7 @@ static void every_kind_prints_all_options(void **state) {
         assert_true(strlen(kind->help) > 0);
         frug_optimizer_destroy(o);
     }
-    assert_int_equal(kinds, 13);
+    assert_int_equal(kinds, 15);
     frug_optimizer *o = flat_optimizer("sgd:decay=0.1,momentum=0.5,momentum=0.8", 10); /* the last one counts */
     assert_string_equal(frug_optimizer_text(o), "sgd:momentum=0.8,nesterov=0,coupled=0,decay=0.1,decay_all=0");
     frug_optimizer_destroy(o);
@@ -361,7 +361,7 @@ static const struct {
     const char *text, *why;
 } refusals[] = {
     {"", "config: unknown optimizer '' at position 1; accepted: sgd adamw merged adam-merged microadam "
-         "sgc mesgc cesgc table lora galore apollo sign"},
+         "sgc mesgc cesgc table lora galore apollo sign muon muon-merged"},
     {"sdg", "config: unknown optimizer 'sdg' at position 1; did you mean 'sgd'?"},
     {"adamw ", "config: byte 0x20 at position 6 is not allowed"},
     {"sgd:", "config: option=value expected at position 5"},

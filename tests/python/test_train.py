@@ -93,7 +93,8 @@ class Case(unittest.TestCase):
 class Learning(Case):
     def test_losses_fall(self):
         begins = math.log(256)
-        for method in "frugrad", "dense", "topk", "dgc --optimizer adam-merged", "demo":
+        for method in "frugrad", "dense", "topk", "dgc --optimizer adam-merged", "demo", "frugrad-muon --rate 1e-3",\
+                "dense --optimizer muon --rate 1e-3":
             result = self.text("--method", *method.split(), "--schedule", "linear,warmup=3")
             self.assertLess(result["loss"], 0.75 * begins, method)
             self.assertAlmostEqual(result["perplexity"], math.exp(result["loss"]), places=5)
@@ -266,6 +267,9 @@ class Parts(unittest.TestCase):
                              ("merged:inertia=0.5", "frugrad"), ("merged", "dgc"), ("sign:decay=0.1", "demo"),
                              ("adam-merged:beta2=0.95,decay=0.1,state=f32", "frugrad"),
                              ("adam-merged:inertia=0.7,state=f32", "frugrad"),
+                             ("muon:decay=0.1", "dense"), ("muon:momentum=0", "dense"),
+                             ("muon-merged:beta2=0.95,state=f32", "frugrad-muon"),
+                             ("muon-merged:beta2=0.95,momentum=0.9,state=f32", "frugrad-muon"),
                              ("merged:inertia=auto", "frugrad,schedule=frugrad"),
                              ("adam-merged:inertia=auto,state=f32", "frugrad,schedule=frugrad")):
             torch.manual_seed(1)

@@ -184,10 +184,11 @@ static void presets_expand_to_their_options(void **state) {
     assert_same("gsgd", "reduce=gossip,segment=tensor,schedule=constant:0.6,feedback=none,index=auto,value=f32");
     assert_same("frugrad-sgd", "beta=0.95,hold=auto");
     assert_same("frugrad-adam", "hold=adam");
-    static const char *const wanted[] = {"dense",    "frugrad", "frugrad-paper", "topk",        "randomk",
-                                         "dgc",      "qsgd",    "onebit",        "2:4",         "rows",
-                                         "channels", "heads",   "hybrid",        "learned",     "threshold",
-                                         "anneal",   "gsgd",    "demo",          "frugrad-sgd", "frugrad-adam"};
+    assert_same("frugrad-muon", "hold=0.8");
+    static const char *const wanted[] = {"dense",       "frugrad",      "frugrad-paper", "topk",   "randomk",  "dgc",
+                                         "qsgd",        "onebit",       "2:4",           "rows",   "channels", "heads",
+                                         "hybrid",      "learned",      "threshold",     "anneal", "gsgd",     "demo",
+                                         "frugrad-sgd", "frugrad-adam", "frugrad-muon"};
     size_t count = 0;
     const frug_preset *preset;
     for (; (preset = frug_preset_at(count)); count++)
@@ -208,7 +209,8 @@ static void assert_same_for(const char *text, const char *optimizer, const char 
 static void preset_frugrad_depends_on_the_optimizer(void **state) {
     (void)state;
     frug_config *config = NULL;
-    static const char *const same[] = {"", "block=256", "dgc", "frugrad-paper", "frugrad-sgd", "frugrad-adam"};
+    static const char *const same[] = {
+        "", "block=256", "dgc", "frugrad-paper", "frugrad-sgd", "frugrad-adam", "frugrad-muon"};
     for (size_t i = 0; i < sizeof same / sizeof same[0]; i++) {
         assert_same_for(same[i], "merged", same[i]);
         assert_same_for(same[i], "adam-merged", same[i]);
@@ -216,6 +218,8 @@ static void preset_frugrad_depends_on_the_optimizer(void **state) {
     assert_same_for("frugrad", "merged:momentum=0.9", "frugrad-sgd");
     assert_same_for("frugrad", "sgd", "frugrad-sgd");
     assert_same_for("frugrad", "adam-merged:beta2=0.95", "frugrad-adam");
+    assert_same_for("frugrad", "muon-merged", "frugrad-muon");
+    assert_same_for("frugrad,density=0.01", "muon", "hold=0.8,density=0.01");
     assert_same_for("frugrad:density=0.01,block=128", "adamw", "block=128,hold=adam,density=0.01");
     assert_same_for("frugrad,hold=off", "merged", "beta=0.95");
     assert_int_equal(frug_config_create_for("frugrad,sede=1", "adamw", &config), FRUG_ERR_CONFIG);
@@ -324,7 +328,7 @@ static void errors_list_the_accepted_values_if_none_is_near(void **state) {
     (void)state;
     assert_refused(
         "zzzzzz",
-        "config: unknown preset 'zzzzzz' at position 1; accepted: frugrad frugrad-sgd frugrad-adam dense "
+        "config: unknown preset 'zzzzzz' at position 1; accepted: frugrad frugrad-sgd frugrad-adam frugrad-muon dense "
         "frugrad-paper topk randomk dgc threshold qsgd onebit 2:4 rows channels heads learned hybrid anneal demo gsgd");
     assert_refused("mask=perhaps", "config: unknown value 'perhaps' of mask at position 6; accepted: auto on off");
     assert_refused("dense,momentum=1", "config: bad value '1' of momentum at position 16; accepted: 0 to below 1");

@@ -19,13 +19,18 @@ typedef struct task_defaults {
     const char *dense;  /* optimizer with its own momentum */
     const char *merged; /* optimizer for methods whose workers keep the momentum */
     const char *sign;   /* DeMo's */
+    const char *muon;   /* frugrad-muon's */
 } task_defaults;
 
 static const task_defaults defaults_of[] = {
-    [FGT_TASK_IMAGES] = {32, 0.05, "sgd:momentum=0.9,decay=5e-3", "merged:momentum=0.9,decay=5e-3", "sign:decay=0.1"},
-    [FGT_TASK_LANGUAGE] = {8, 0.4, "adamw:beta2=0.99,decay=0.1", "adam-merged:decay=0.1", "sign:decay=0.1"},
-    [FGT_TASK_SENTENCES] = {16, 0.06, "adamw:decay=0.01", "adam-merged:decay=0.01", "sign:decay=0.01"},
-    [FGT_TASK_MASKED] = {16, 0.12, "adamw:decay=0.01", "adam-merged:decay=0.01", "sign:decay=0.01"},
+    [FGT_TASK_IMAGES] = {32, 0.05, "sgd:momentum=0.9,decay=5e-3", "merged:momentum=0.9,decay=5e-3", "sign:decay=0.1",
+                         "muon-merged:decay=0.1"},
+    [FGT_TASK_LANGUAGE] = {8, 0.4, "adamw:beta2=0.99,decay=0.1", "adam-merged:decay=0.1", "sign:decay=0.1",
+                           "muon-merged:decay=0.1"},
+    [FGT_TASK_SENTENCES] = {16, 0.06, "adamw:decay=0.01", "adam-merged:decay=0.01", "sign:decay=0.01",
+                            "muon-merged:decay=0.01"},
+    [FGT_TASK_MASKED] = {16, 0.12, "adamw:decay=0.01", "adam-merged:decay=0.01", "sign:decay=0.01",
+                         "muon-merged:decay=0.01"},
 };
 
 #define SIGN_RATE    1e-3 /* images: the step length is the rate, whatever the gradient */
@@ -44,8 +49,8 @@ static bool starts_with(const char *text, const char *with) {
  * weights: AdamW uses small steps, methods with few states need larger ones. */
 double fgt_default_rate(const fgt_job *job, const fgt_model *model, const char *optimizer) {
     const task_defaults *u = &defaults_of[model->task];
-    bool scaled =
-        starts_with(optimizer, "adam") || starts_with(optimizer, "microadam") || starts_with(optimizer, "sign");
+    bool scaled = starts_with(optimizer, "adam") || starts_with(optimizer, "microadam") ||
+                  starts_with(optimizer, "sign") || starts_with(optimizer, "muon");
     if (job->tune)
         return strcmp(job->tune->kind, "full") == 0 ? 5e-5 : 2e-4;
     if (model->task == FGT_TASK_IMAGES)
@@ -67,8 +72,8 @@ static bool keeps_momentum(const frug_config *config) {
 }
 
 /* A method is identified by its preset's name where its options are not unique. */
-static bool is_demo(const char *method) {
-    return strcspn(method, ",") == 4 && starts_with(method, "demo");
+static bool is_preset(const char *method, const char *name) {
+    return strcspn(method, ",") == strlen(name) && starts_with(method, name);
 }
 
 /* EF21 is a method for SGD, whatever the task. */
@@ -78,7 +83,7 @@ static const char *default_optimizer(const fgt_job *job, fgt_task task, const fr
         return u->dense;
     if (fgt_option_is(config, "feedback", "ef21"))
         return defaults_of[FGT_TASK_IMAGES].merged;
-    return is_demo(job->method) ? u->sign : u->merged;
+    return is_preset(job->method, "demo") ? u->sign : is_preset(job->method, "frugrad-muon") ? u->muon : u->merged;
 }
 
 /* Options of the library that the trainer does not support: ignoring them would falsify an experiment. */

@@ -26,7 +26,7 @@ from .trainer import RunError, UsageError
 from .trainer.flat import Flat
 from .trainer.loop import Plan, Result, Run
 from .trainer.models import Model, parse_model
-from .trainer.optimizers import FlatOptimizer, merged_optimizer, default_optimizer
+from .trainer.optimizers import FlatOptimizer, default_optimizer, has_own_length, merged_optimizer
 from .trainer.learning_rate import parse_schedule
 from .trainer.passes import make_passes
 from .trainer.pretrained import load_bert
@@ -73,11 +73,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--data", required=True, help="directory with CIFAR-10's binary files, a text or its tokens, or SST-2, CoLA or"
         " MRPC, also as .xz")
     add("--tokens", help="texts: bytes, or none for files of tokens; sentences: a WordPiece vocabulary")
-    add("--method", default="frugrad", help="config string, as in docs/methods.md; frugrad is frugrad-sgd or"
-        " frugrad-adam here, as the optimizer is [frugrad]")
-    add("--optimizer", help="sgd, adamw, merged, adam-merged, sign, with options [what goes with the method]")
-    add("--rate", type=_positive, help="[images 0.05, texts 0.4 / width, sentences 0.06 / width, with"
-        " --weights 0.02 / width]")
+    add("--method", default="frugrad", help="config string, as in docs/methods.md; frugrad is frugrad-sgd,"
+        " frugrad-adam or frugrad-muon here, as the optimizer is [frugrad]")
+    add("--optimizer", help="sgd, adamw, merged, adam-merged, sign, muon, muon-merged, with options [what goes with the"
+        " method]")
+    add("--rate", type=_positive, help="[images 0.05, or 0.001 where steps have a length of their own (adam, sign,"
+        " muon); texts 0.4 / width, sentences 0.06 / width, with --weights 0.02 / width]")
     add("--schedule", default="cosine,warmup=10%", help="cosine, linear or constant, with ,warmup=STEPS or"
         " ,warmup=PERCENT%% [cosine,warmup=10%%]")
     add("--clip", type=_limit, default="auto", help="limit of the gradient's norm; auto: twice its running mean; 0:"
@@ -119,9 +120,9 @@ def _open_task(model: Model, args, device: torch.device) -> Task:
     return (Language if model.task == "language" else Sentences)(*common, tokens=args.tokens, length=length)
 
 
-def _usual_rate(model: Model, args, task: Task) -> float:
+def _usual_rate(model: Model, args, task: Task, optimizer: str) -> float:
     if model.task == "images":
-        return task.rate
+        return 1e-3 if has_own_length(optimizer) else task.rate
     return min(8e-3, (task.rate if args.weights is None else 0.02) / model.options["width"])
 
 
@@ -206,7 +207,6 @@ def train(args) -> dict:
     task = _open_task(named, args, device)
     _check(args, task)
     args.batch = args.batch or {"images": 32, "language": 8, "sentences": 16}[named.task]
-    args.rate = args.rate or _usual_rate(named, args, task)
     torch.manual_seed(args.seed)
     model = named.build(task.vocab).to(device)
     if args.weights is not None:
@@ -214,6 +214,7 @@ def train(args) -> dict:
     flat = Flat(model, config, device)
     planner = make_planner(config, flat, args.steps)
     text = args.optimizer or default_optimizer(named.task, args.method, config)
+    args.rate = args.rate or _usual_rate(named, args, task, text)
     optimizer = FlatOptimizer(text, flat, planner, args.steps)
     exchange = make_exchange(flat, planner, args.workers, args.steps, args.threads)
     log = Log(args.metrics, args.quiet)

@@ -1,6 +1,6 @@
 """Weights and gradients of a model as one buffer each, in an order in which tensors of one kind are consecutive."""
 
-from typing import List, NamedTuple
+from typing import Iterable, List, NamedTuple
 
 import torch
 
@@ -50,3 +50,14 @@ class Flat:
             else:
                 self.groups.append(Group(at, end, not whole, not vector))
             at = end
+
+    def groups_without(self, tensors: Iterable[int]) -> List[Group]:
+        """The groups without some tensors: what is left of each, in one or several ranges."""
+        cut = [(self.layout[i].offset, self.layout[i].offset + self.sizes[i]) for i in sorted(tensors)]
+        left: List[Group] = []
+        for group in self.groups:
+            at = group.begin
+            for begin, end in [c for c in cut if group.begin <= c[0] < group.end] + [(group.end, group.end)]:
+                left += [group._replace(begin=at, end=begin)] if begin > at else []
+                at = end
+        return left

@@ -13,13 +13,16 @@ from ..._core import Compressor, Config, Optimizer
 from ..._lib import ConfigError
 from . import UsageError
 from .flat import Flat, Group
+from .muon import MuonPart
 
-_USUAL = {  # dense, merged, sign: as `frugrad train` has them
-    "images": ("sgd:momentum=0.9,decay=5e-3", "merged:momentum=0.9,decay=5e-3", "sign:decay=0.1"),
-    "language": ("adamw:beta2=0.99,decay=0.1", "adam-merged:decay=0.1", "sign:decay=0.1"),
-    "sentences": ("adamw:decay=0.01", "adam-merged:decay=0.01", "sign:decay=0.01"),
+_USUAL = {  # dense, merged, sign, muon: as `frugrad train` has them
+    "images": ("sgd:momentum=0.9,decay=5e-3", "merged:momentum=0.9,decay=5e-3", "sign:decay=0.1",
+               "muon-merged:decay=0.1"),
+    "language": ("adamw:beta2=0.99,decay=0.1", "adam-merged:decay=0.1", "sign:decay=0.1", "muon-merged:decay=0.1"),
+    "sentences": ("adamw:decay=0.01", "adam-merged:decay=0.01", "sign:decay=0.01", "muon-merged:decay=0.01"),
 }
-_KINDS = ("sgd", "adamw", "merged", "adam-merged", "sign")
+_KINDS = ("sgd", "adamw", "merged", "adam-merged", "sign", "muon", "muon-merged")
+_NO_MATRIX = {"muon": "adamw", "muon-merged": "adam-merged"}  # Muon's kinds, and what other tensors have
 _LIMIT = 0.5  # inertia=auto: no velocity below this value
 
 
@@ -30,10 +33,15 @@ def merged_optimizer(task: str) -> str:
 
 def default_optimizer(task: str, method: str, config: Config) -> str:
     """The optimizer a method was published with: where workers keep the momentum, the receiver must have none."""
-    dense, merged, sign = _USUAL[task]
+    dense, merged, sign, muon = _USUAL[task]
     if config.option("feedback") not in ("merged", "dgc") or config.option("reduce") == "dense":
         return dense
-    return sign if method.split(",")[0].strip() == "demo" else merged
+    return {"demo": sign, "frugrad-muon": muon}.get(method.split(",")[0].strip(), merged)
+
+
+def has_own_length(optimizer: str) -> bool:
+    """Whether the length of an optimizer's steps does not depend on that of gradients."""
+    return optimizer.split(":")[0] not in ("sgd", "merged")
 
 
 def _number(text: str) -> float:
@@ -103,19 +111,28 @@ class FlatOptimizer:
             if _number(options.get(name, "0")):
                 raise UsageError(f"--optimizer: {name}=1 is not supported by this trainer")
         self.inertia = _Inertia(kind, options, planner, flat, steps)
-        self.parts = [_Part(flat, group, kind, options, self.inertia.used) for group in flat.groups]
+        groups, self.muon = flat.groups, None
+        if kind in _NO_MATRIX:
+            body = [i for i in range(len(flat.sizes)) if not asked.can_split(i)]
+            self.muon = MuonPart(flat, body, float(options["momentum"]), _number(options["decay"]))
+            groups, kind = flat.groups_without(body), _NO_MATRIX[kind]
+        self.parts = [_Part(flat, group, kind, options, self.inertia.used) for group in groups]
         self.t = 0
 
     def step(self, rate: float) -> None:
         inertia, left = self.inertia.next(self.t)
         self.t += 1
+        gain = self.gain
+        if self.muon is not None:  # the gain is that of all tensors
+            rate, gain = rate * gain, 1.0
+            self.muon.step(rate)
         for part in self.parts:
-            part.step(self.t, rate, self.gain, inertia, left)
+            part.step(self.t, rate, gain, inertia, left)
 
     @property
     def bytes(self) -> int:
         """The largest size of its states."""
-        return sum(part.most for part in self.parts)
+        return sum(part.most for part in self.parts) + (self.muon.most if self.muon is not None else 0)
 
 
 class _Inertia:

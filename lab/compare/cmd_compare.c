@@ -23,13 +23,15 @@ static const fgp_opt options[] = {
      "what to compare: paper (the published methods), ablation (FruGrad without its parts), sparsity (50 to 99.9 % "
      "not sent), structured (rows, channels, heads, tiles), scaling (1 to 8 workers), momentum (where it is kept), "
      "bytes (the ablation's rows with as many bytes instead of as many steps, after suite ablation with the same "
-     "--out), sgc (fine-tuning with few optimizer states)"},
+     "--out), evidence (models of real size, with methods that rival; size full only), sgc (fine-tuning with few "
+     "optimizer states)"},
     {"size", 0, "NAME", "smoke",
      "smoke: seconds, no data needed; small: about an hour on two cores for the paper's methods; full: hours on a GPU, "
      "through PyTorch; paper: longer, with ResNet-50, GPT-2 small and BERT-base"},
     {"data", 'd', "DIR", NULL,
-     "directory with fashion-mnist/, cifar10/, wikitext-2/, glue/SST-2/, boolq/ and tokenizers/, as far as there are "
-     "such"},
+     "directory with fashion-mnist/, cifar10/, wikitext-2/, linux-text/, glue/, minilm/, boolq/ and tokenizers/, as "
+     "far "
+     "as there are such"},
     {"weights", 0, "DIR", NULL, "suite sgc: directory with gpt2-bytes.safetensors and bert.safetensors"},
     {"out", 'o', "DIR", NULL, "directory for runs.jsonl, a line for every run; recorded runs are not repeated"},
     {"tasks", 0, "LIST", NULL, "only these, as lenet-fashion,bert-sst2 [all]"},
@@ -132,9 +134,10 @@ static int parse_args(const fgp_args *args, fgl_compare *c) {
     int code = fgp_arg_word(args, "suite", fgl_suite_names, &suite);
     if (code == FGIO_EXIT_OK)
         code = fgp_arg_word(args, "size", fgl_size_names, &size);
-    if (code == FGIO_EXIT_OK && fgl_tasks_of(size, strcmp(fgl_suite_names[suite], "sgc") == 0) == NULL)
-        code = fgio_usage_error("compare: suite %s has no size %s; it has smoke, small and full",
-                                fgl_suite_names[suite], fgl_size_names[size]);
+    if (code == FGIO_EXIT_OK && fgl_tasks_of(fgl_suite_names[suite], size) == NULL)
+        code = fgio_usage_error("compare: suite %s has no size %s; it has %s", fgl_suite_names[suite],
+                                fgl_size_names[size],
+                                fgl_tasks_of(fgl_suite_names[suite], 0) != NULL ? "smoke, small and full" : "full");
     if (code != FGIO_EXIT_OK)
         return code;
     fgl_suite_make(suite, size, &c->suite);

@@ -22,7 +22,8 @@ typedef enum fgl_optimizer_kind {
     FGL_OPTIMIZER_AUTO,   /* the trainer's default */
     FGL_OPTIMIZER_MERGED, /* the one for momentum in the compressor, though feedback is not merged */
     FGL_OPTIMIZER_PLAIN,  /* without momentum of its own */
-    FGL_OPTIMIZER_SIGN,   /* the trainer's default, a sign optimizer: another range of rates */
+    FGL_OPTIMIZER_SIGN,   /* the trainer's default, whose steps have a length of their own: another range of rates */
+    FGL_OPTIMIZER_MUON,   /* muon instead of the trainer's default; rates as above */
     FGL_OPTIMIZER_SCALE,  /* finetune: fixed rate for the head; the scale of the targets' steps is searched */
     FGL_OPTIMIZER_HEAD    /* finetune: only the head is trained */
 } fgl_optimizer_kind;
@@ -37,14 +38,16 @@ typedef struct fgl_compare_task {
     const char *id, *model;
     const char *trainer;   /* NULL: this program; otherwise the module that Python runs */
     unsigned family;       /* one of the bits above */
+    const char *metric;    /* NULL: that of the family */
     const char *folder;    /* below --data; NULL: builtin */
     const char *test;      /* a file that must be in it, so that tests do not use the data of the search; or NULL */
     const char *elsewhere; /* the trainer's name for the same data if there is no such folder; or NULL */
     const char *tokens;    /* "bytes", or a file below --data; NULL: none */
     const char *subset;    /* the trainer's name of a task of sentences; or NULL */
     bool text;             /* the sentences in the folder are read as plain text */
-    const char *weights;   /* finetune: a file below --weights; NULL: the model of `before` */
-    const char *before;    /* finetune: a model that is trained first, on builtin data; or NULL */
+    const char
+        *weights; /* to begin with: a file below --data, finetune: --weights; NULL: none, or the model of `before` */
+    const char *before; /* finetune: a model that is trained first, on builtin data; or NULL */
     const char *schedule;
     uint32_t batch; /* per worker for 4 workers; other numbers of workers keep the total */
     uint32_t steps, samples, eval_batches, evals;
@@ -122,10 +125,10 @@ void fgl_suite_make(int name, int size, fgl_suite *suite);
 
 /* ---- compare_tasks.c ---- */
 
-/** The tasks of a size, or of fine-tuning at that size, FGL_MAX_TASKS rows; NULL: there are none. */
-const fgl_compare_task *fgl_tasks_of(int size, bool tunes);
+/** The tasks of a suite at a size, FGL_MAX_TASKS rows; NULL: it does not have this size. */
+const fgl_compare_task *fgl_tasks_of(const char *suite, int size);
 
-/** "vision", "language" or "sentences"; "accuracy" or "perplexity". */
+/** "vision", "language" or "sentences"; "accuracy", "perplexity" or "correlation". */
 const char *fgl_task_family(const fgl_compare_task *task);
 const char *fgl_task_metric(const fgl_compare_task *task);
 

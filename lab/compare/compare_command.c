@@ -46,6 +46,7 @@ static void add_optimizer(fgl_command_line *w, const fgl_compare_task *t, const 
                                          "adam-merged:decay=0.01"};
     static const char *const plain[] = {"sgd:momentum=0,decay=5e-3", "adamw:beta1=0,beta2=0.95,decay=0.1",
                                         "adamw:beta1=0,decay=0.01"};
+    static const char *const muon[] = {"muon:decay=0.1", "muon:decay=0.1", "muon:decay=0.01"};
     int at = t->family == FGL_VISION ? 0 : t->family == FGL_LANGUAGE ? 1 : 2;
     if (m->optimizer == FGL_OPTIMIZER_MERGED && m->inertia[0] != '\0') {
         char text[64];
@@ -55,6 +56,8 @@ static void add_optimizer(fgl_command_line *w, const fgl_compare_task *t, const 
         fgl_command_add(w, "--optimizer", merged[at]);
     else if (m->optimizer == FGL_OPTIMIZER_PLAIN)
         fgl_command_add(w, "--optimizer", plain[at]);
+    else if (m->optimizer == FGL_OPTIMIZER_MUON)
+        fgl_command_add(w, "--optimizer", muon[at]);
 }
 
 static void add_data(fgl_command_line *w, const fgl_compare *c, size_t task, bool unpacked) {
@@ -83,7 +86,7 @@ const char *fgl_command_weights(const fgl_compare *c, size_t task, char *dst, si
     const fgl_compare_task *t = &c->suite.task[task];
     char folder[4096];
     if (t->weights != NULL)
-        snprintf(dst, cap, "%s/%s", c->weights, t->weights);
+        snprintf(dst, cap, "%s/%s", c->suite.tunes ? c->weights : c->data, t->weights);
     else
         snprintf(dst, cap, "%.4000s/step-%09d.safetensors", initial_folder(c, task, folder, sizeof folder),
                  INITIAL_STEPS);
@@ -146,7 +149,7 @@ void fgl_command_make(const fgl_compare *c, const fgl_trial *run, bool unpacked,
         fgl_command_add(w, "frugrad", c->suite.tunes ? "finetune" : "train");
     }
     fgl_command_add(w, "--model", t->model);
-    if (c->suite.tunes)
+    if (c->suite.tunes || t->weights != NULL)
         fgl_command_add(w, "--weights", fgl_command_weights(c, run->task, weights, sizeof weights));
     add_data(w, c, run->task, unpacked);
     fgl_command_add(w, "--method", m->config);

@@ -28,6 +28,13 @@ static bool has_test(const fgl_compare_task *t, const char *folder) {
     return found;
 }
 
+/* Whether the weights that a task without `finetune` begins with are there, if it needs any. */
+static bool has_weights(const fgl_compare *c, size_t i) {
+    char path[4200];
+    return c->suite.tunes || c->suite.task[i].weights == NULL ||
+           fgio_file_exists(fgl_command_weights(c, i, path, sizeof path));
+}
+
 /* Find the data of a task; false if there is none. */
 static bool find_data(fgl_compare *c, size_t i) {
     const fgl_compare_task *t = &c->suite.task[i];
@@ -39,7 +46,7 @@ static bool find_data(fgl_compare *c, size_t i) {
     }
     if (c->data != NULL) {
         snprintf(to, cap, "%s/%s", c->data, t->folder);
-        bool found = is_folder(to) && has_test(t, to);
+        bool found = is_folder(to) && has_test(t, to) && has_weights(c, i);
         if (found && t->text)
             snprintf(to, cap, "%s/work/text", c->out != NULL ? c->out : "DIR");
         if (found)
@@ -64,6 +71,15 @@ static int find_weights(const fgl_compare *c, size_t i) {
     return FGIO_EXIT_FAIL;
 }
 
+/* What a task needs of the data, as text. Returns dst. */
+static const char *needs_text(const fgl_compare *c, const fgl_compare_task *t, char *dst, size_t cap) {
+    bool more = t->weights != NULL && !c->suite.tunes;
+    snprintf(dst, cap, "%s/%s%s%s%s%s", c->data != NULL ? c->data : "--data DIR", t->folder,
+             t->test != NULL ? " with " : "", t->test != NULL ? t->test : "", more ? ", and " : "",
+             more ? t->weights : "");
+    return dst;
+}
+
 static void drop_task(fgl_compare *c, size_t i) {
     size_t after = c->suite.tasks - i - 1;
     memmove(&c->suite.task[i], &c->suite.task[i + 1], after * sizeof c->suite.task[0]);
@@ -79,14 +95,14 @@ int fgl_compare_find_data(fgl_compare *c, bool asked_for) {
             continue;
         }
         const fgl_compare_task *t = &c->suite.task[i];
+        char needs[4400];
+        needs_text(c, t, needs, sizeof needs);
         if (c->data == NULL || asked_for || c->suite.tasks == 1) {
-            fgio_error("task %s needs data in %s/%s%s%s", t->id, c->data != NULL ? c->data : "--data DIR", t->folder,
-                       t->test != NULL ? ", with " : "", t->test != NULL ? t->test : "");
+            fgio_error("task %s needs data in %s", t->id, needs);
             fgio_hint("--size smoke needs none; docs/data.md lists the sources of all data sets");
             return c->data == NULL ? FGIO_EXIT_USAGE : FGIO_EXIT_FAIL;
         }
-        fgio_error("task %s is skipped: there is no %s/%s%s%s", t->id, c->data, t->folder,
-                   t->test != NULL ? ", or it has no " : "", t->test != NULL ? t->test : "");
+        fgio_error("task %s is skipped, it needs %s", t->id, needs);
         drop_task(c, i);
     }
     int code = FGIO_EXIT_OK;

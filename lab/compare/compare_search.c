@@ -34,7 +34,8 @@ uint32_t fgl_search_rates(const fgl_compare *c, size_t task, size_t method) {
 double fgl_search_rate(const fgl_compare *c, size_t task, size_t method, int i) {
     const fgl_compare_task *t = &c->suite.task[task];
     const fgl_method *m = &c->suite.method[method];
-    double middle = m->optimizer == FGL_OPTIMIZER_SIGN ? t->sign_rate : t->rate;
+    bool own_length = m->optimizer == FGL_OPTIMIZER_SIGN || m->optimizer == FGL_OPTIMIZER_MUON;
+    double middle = own_length ? t->sign_rate : t->rate;
     char text[32];
     if (m->middle > 0)
         middle = m->middle;

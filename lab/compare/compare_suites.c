@@ -10,7 +10,7 @@
 #include <string.h>
 
 const char *const fgl_suite_names[] = {"paper",    "ablation", "sparsity", "structured", "scaling",
-                                       "momentum", "bytes",    "sgc",      NULL};
+                                       "momentum", "bytes",    "evidence", "sgc",        NULL};
 
 /* ---- methods -------------------------------------------------------------------------------------- */
 
@@ -63,6 +63,53 @@ static const row paper[] = {
     {.id = "randomk", .label = "random-k 94 %", .config = "randomk"},
     {.id = "demo", .label = "DeMo without DCT", .config = "demo", .optimizer = FGL_OPTIMIZER_SIGN},
     {.id = "no-feedback", .label = "94 %, no error feedback", .config = "feedback=none"},
+    {.id = NULL},
+};
+
+/* All are clipped alike, by a limit that follows the norm. */
+#define CLIPPED .clip = "auto"
+static const row evidence[] = {
+    {.id = "dense", .label = "dense", .config = "dense", CLIPPED},
+    {.id = "muon", .label = "dense, Muon", .config = "dense", .optimizer = FGL_OPTIMIZER_MUON, CLIPPED},
+    {.id = "frugrad", .label = "FruGrad 94 %", .config = "frugrad-sgd", .families = FGL_VISION, CLIPPED},
+    {.id = "frugrad", .label = "FruGrad 94 %", .config = "frugrad-adam", .families = WITH_ADAM, CLIPPED},
+    {.id = "frugrad-99",
+     .label = "FruGrad 99 %",
+     .config = "frugrad-sgd,schedule=constant:0.99",
+     .families = FGL_VISION,
+     CLIPPED},
+    {.id = "frugrad-99",
+     .label = "FruGrad 99 %",
+     .config = "frugrad-adam,schedule=constant:0.99",
+     .families = WITH_ADAM,
+     CLIPPED},
+    {.id = "frugrad-999",
+     .label = "FruGrad 99.9 %",
+     .config = "frugrad-sgd,schedule=constant:0.999" SPARSEST,
+     .families = FGL_VISION,
+     CLIPPED},
+    {.id = "frugrad-999",
+     .label = "FruGrad 99.9 %",
+     .config = "frugrad-adam,schedule=constant:0.999" SPARSEST,
+     .families = WITH_ADAM,
+     CLIPPED},
+    {.id = "frugrad-muon",
+     .label = "FruGrad 94 %, Muon",
+     .config = "frugrad-muon",
+     .optimizer = FGL_OPTIMIZER_SIGN,
+     CLIPPED},
+    {.id = "frugrad-muon-99",
+     .label = "FruGrad 99 %, Muon",
+     .config = "frugrad-muon,schedule=constant:0.99",
+     .optimizer = FGL_OPTIMIZER_SIGN,
+     CLIPPED},
+    {.id = "frugrad-paper", .label = "FruGrad as published, 50 to 94 %", .config = "frugrad-paper", CLIPPED},
+    {.id = "no-feedback", .label = "94 %, no error feedback", .config = "feedback=none", CLIPPED},
+    {.id = "topk", .label = "top-k, 30 % sent", .config = "topk", CLIPPED},
+    {.id = "dgc", .label = "DGC 99.9 %", .config = "dgc", .optimizer = FGL_OPTIMIZER_MERGED, CLIPPED},
+    {.id = "qsgd", .label = "QSGD, 8 bits", .config = "qsgd", CLIPPED},
+    {.id = "onebit", .label = "1-bit SGD", .config = "onebit", CLIPPED},
+    {.id = "demo", .label = "DeMo without DCT", .config = "demo", .optimizer = FGL_OPTIMIZER_SIGN, CLIPPED},
     {.id = NULL},
 };
 
@@ -289,7 +336,7 @@ static void make_sgc(fgl_suite *s) {
 
 void fgl_suite_make(int name, int size, fgl_suite *s) {
     bool tunes = strcmp(fgl_suite_names[name], "sgc") == 0;
-    const fgl_compare_task *all = fgl_tasks_of(size, tunes);
+    const fgl_compare_task *all = fgl_tasks_of(fgl_suite_names[name], size);
     *s = (fgl_suite){.name = fgl_suite_names[name], .size = fgl_size_names[size], .tunes = tunes};
     for (size_t i = 0; i < FGL_MAX_TASKS; i++)
         if (all[i].id != NULL)
@@ -302,6 +349,7 @@ void fgl_suite_make(int name, int size, fgl_suite *s) {
     case 4: make_scaling(s); break;
     case 5: add_all(s, momentum); break;
     case 6: make_bytes(s); break;
+    case 7: add_all(s, evidence); break;
     default: make_sgc(s); break;
     }
 }

@@ -45,7 +45,7 @@ with open(asked["--metrics"], "w") as file:
         if "--metrics-layers" in words and step == 1:
             print(json.dumps({"kind": "layers", "step": 1, "names": ["a"], "density": [0.0625]}), file=file)
     print(json.dumps({"kind": "test", "step": steps, "loss": 1, "accuracy": value, "perplexity": 10 + rate}), file=file)
-print(json.dumps({"accuracy": value, "perplexity": 10 + rate, "loss": 1, "split": "test", "step": steps, "workers": 4,
+print(json.dumps({"accuracy": value, "perplexity": 10 + rate, "correlation": 0.5, "loss": 1, "split": "test", "step": steps, "workers": 4,
                   "bytes_sent": sent, "bytes_dense": dense, "density_mean": sent / dense, "step_ms": 10,
                   "model_state_bytes": 160, "weight_bytes": 40, "gradient_bytes": 40, "library_bytes": 80,
                   "time_ms": {"forward": 3, "backward": 5, "compress": 1}, "device": "none"}, indent=2))
@@ -73,6 +73,32 @@ for task in resnet50-cifar10 gpt2-wikitext2 bert-base-sst2; do
 done
 grep -v '^#' plan.paper | sed -n 's/^python3 -m frugrad.torch.train --model \([^ ]*\) .*/\1/p' | sort -u >models
 printf 'bert-base:length=128\ngpt2-small:length=1024,dropout=0\nresnet50\n' | cmp - models || fail "models: $(cat models)"
+
+# -- suite evidence: of size full only; all methods are clipped alike; MiniLM begins with pretrained weights
+mkdir -p all/cifar10 all/linux-text all/glue/SST-2 all/glue/MRPC all/glue/CoLA all/minilm
+touch all/cifar10/test_batch.bin all/linux-text/test.u16 all/glue/SST-2/test_labeled.tsv \
+    all/glue/MRPC/msr_paraphrase_test.txt all/glue/CoLA/dev.tsv
+"$FRUGRAD" compare --suite evidence --size full --data all --plan >plan.evidence 2>err
+grep -q 'task minilm-cola is skipped, it needs all/glue/CoLA with dev.tsv, and minilm/model.safetensors' err ||
+    fail "missing weights: $(cat err)"
+! grep -q 'minilm' plan.evidence || fail "MiniLM is in the plan without weights"
+touch all/minilm/model.safetensors
+"$FRUGRAD" compare --suite evidence --size full --data all --plan >plan.evidence
+grep -v '^#' plan.evidence >commands.evidence
+if grep -v -- '--clip auto' commands.evidence; then fail "a method is clipped otherwise"; fi
+for task in gpt2-linux resnet18-cifar10 resnet50-cifar10 minilm-sst2 minilm-mrpc minilm-cola; do
+    for method in dense muon frugrad frugrad-99 frugrad-999 frugrad-muon topk demo; do
+        grep -q "^# $task, $method: " plan.evidence || fail "no $method of $task in the plan"
+    done
+done
+grep 'glue/CoLA' commands.evidence | grep -vq -- '--weights all/minilm/model.safetensors .*--tokens all/minilm/vocab.txt' &&
+    fail "CoLA without weights"
+grep 'glue/CoLA .* --seed 100' commands.evidence | grep -vq -- '--hold-out 855' && fail "CoLA's rates are searched on its tests"
+grep -q -- '--method dense --optimizer muon:decay=0.1 .*--steps 2050' commands.evidence || fail "no Muon"
+code=0
+"$FRUGRAD" compare --suite evidence --size small --data all --plan >out 2>err || code=$?
+[ $code = 2 ] && grep -q 'suite evidence has no size small; it has full' err || fail "evidence, small: $code, $(cat err)"
+
 code=0
 "$FRUGRAD" compare --suite sgc --size paper --weights data --data data --plan >out 2>err || code=$?
 [ $code = 2 ] && grep -q 'suite sgc has no size paper' err || fail "suite sgc of size paper: $code, $(cat err)"
@@ -81,6 +107,15 @@ code=0
 grep -q 'gpt2-bytes.safetensors' err || fail "suite sgc is not as it was: $(cat err)"
 "$FRUGRAD" compare --suite paper --size small --tasks bert-sst2 --data data --plan >plan.small
 if grep -v '^#' plan.small | grep -qv '^frugrad train'; then fail "size small starts Python"; fi
+
+# -- a correlation is a metric
+"$FRUGRAD" compare --suite evidence --size full --data all --tasks minilm-cola --methods dense --seeds 1 --rates 1 --out cola >out 2>err ||
+    fail "CoLA: $(cat err)"
+python3 -c '
+import json
+runs = [json.loads(line) for line in open("cola/runs.jsonl")]
+assert [r["metric"] for r in runs] == ["correlation"] and runs[0]["result"]["correlation"] == 0.5, runs' || fail "CoLA: its metric"
+rm started
 
 # -- runs: searches, tests, one that diverges, one that is refused
 code=0

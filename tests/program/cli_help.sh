@@ -59,7 +59,7 @@ wrong '^frugrad: compress: --output needs a value' compress x -o
 wrong '^frugrad: compress: --json takes no value' compress x --json=1
 # -- an invalid value exits with 2, with a hint: all accepted values, or where to find them
 hinted() { wrong "$@" && { grep -q '^  hint: ' "$work/err" || fail "'${*:2}' gives no hint: $(cat "$work/err")"; }; }
-hinted 'accepted: paper, ablation, sparsity, structured, scaling, momentum, bytes, sgc$' compare --suite foo --out x
+hinted 'accepted: paper, ablation, sparsity, structured, scaling, momentum, bytes, evidence, sgc$' compare --suite foo --out x
 hinted 'did you mean paper\? accepted: paper, ' compare --suite papre --out x
 hinted 'accepted: smoke, small, full, paper$' compare --size foo --out x
 hinted 'accepted: .*gpt2-rules' compare --tasks foo --out x

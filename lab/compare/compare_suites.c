@@ -109,6 +109,8 @@ static const row evidence[] = {
     {.id = "dgc", .label = "DGC 99.9 %", .config = "dgc", .optimizer = FGL_OPTIMIZER_MERGED, CLIPPED},
     {.id = "qsgd", .label = "QSGD, 8 bits", .config = "qsgd", CLIPPED},
     {.id = "onebit", .label = "1-bit SGD", .config = "onebit", CLIPPED},
+    {.id = "powersgd-1", .label = "PowerSGD, rank 1", .config = "powersgd,rank=1", CLIPPED},
+    {.id = "powersgd-4", .label = "PowerSGD, rank 4", .config = "powersgd,rank=4", CLIPPED},
     {.id = "demo", .label = "DeMo without DCT", .config = "demo", .optimizer = FGL_OPTIMIZER_SIGN, CLIPPED},
     {.id = NULL},
 };

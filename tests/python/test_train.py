@@ -24,6 +24,7 @@ from frugrad.torch.trainer import models  # noqa: E402
 from frugrad.torch.trainer.flat import Flat  # noqa: E402
 from frugrad.torch.trainer.loop import Clip  # noqa: E402
 from frugrad.torch.trainer.optimizers import FlatOptimizer  # noqa: E402
+from frugrad.torch.trainer.power_sgd import PowerSGD  # noqa: E402
 from frugrad.torch.trainer.learning_rate import parse_schedule  # noqa: E402
 from frugrad.torch.trainer.wordpiece import WordPiece  # noqa: E402
 from frugrad.torch.trainer.workers import make_planner  # noqa: E402
@@ -234,6 +235,8 @@ class Judging(Case):
 
     def test_wrong_words(self):
         for words, pattern in (
+            (["--method", "powersgd,rank=0"], "'powersgd,rank=0' is not powersgd with a rank"),
+            (["--method", "powersgd,value=f32"], "is not powersgd with a rank"),
             (["--method", "gsgd"], "reduce=gossip is not a mean"),
             (["--method", "frugrad,reduce=split,down=2"], "reduce=split is not a mean"),
             (["--method", "frugrad,feedback=ef21"], "ef21"),
@@ -285,6 +288,35 @@ class Parts(unittest.TestCase):
                 reference.step(step, 0, flat.n, flat.grad.data_ptr(), 0.01, weights.data_ptr())
                 optimizer.step(0.01)
             self.assertLess(float((weights - flat.weights).abs().max()), 1e-6, (text, method))
+
+    def test_powersgd_sends_factors_and_loses_nothing(self):
+        torch.manual_seed(2)
+        model = torch.nn.Sequential(torch.nn.Linear(24, 40), torch.nn.Linear(40, 3))
+        flat = Flat(model, Config("dense"), torch.device("cpu"))
+        exchange = PowerSGD(flat, 2, 2)
+        floats = 2 * (24 + 40) + 40 + 2 * (40 + 3) + 3
+        self.assertEqual((exchange.sent, exchange.density), (8 * floats // 2, floats / flat.n))
+        total, applied = torch.zeros(flat.n), torch.zeros(flat.n)
+        for step in range(5):
+            for worker in range(2):
+                flat.grad.copy_(torch.randn(flat.n))
+                total += flat.grad / 2
+                exchange.add_gradient(worker, step)
+            exchange.mean(step)
+            applied += flat.grad
+            weight = model[0].weight.grad
+            self.assertLessEqual(int(torch.linalg.matrix_rank(weight)), 2)
+        self.assertLess(float((applied + exchange.errors.mean(0) - total).abs().max()), 1e-5)
+        self.assertEqual(float(exchange.errors[:, -43:].abs().max()), 0)  # biases are sent whole
+        factors = torch.randn(24, 2)
+        for step in range(30):  # a matrix of rank 2 is found whole
+            model[0].weight.grad.copy_(torch.randn(40, 2, generator=torch.Generator().manual_seed(1)) @ factors.t())
+            wanted = model[0].weight.grad.clone()
+            exchange.errors.zero_()
+            for worker in range(2):
+                exchange.add_gradient(worker, step)
+            exchange.mean(step)
+        self.assertLess(float((model[0].weight.grad - wanted).abs().max()), 1e-3)
 
     def test_parameters_are_views_in_groups(self):
         model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(64, 128))

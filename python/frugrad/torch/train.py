@@ -29,6 +29,7 @@ from .trainer.models import Model, parse_model
 from .trainer.optimizers import FlatOptimizer, default_optimizer, has_own_length, merged_optimizer
 from .trainer.learning_rate import parse_schedule
 from .trainer.passes import make_passes
+from .trainer.power_sgd import PowerSGD, parse_rank
 from .trainer.pretrained import load_bert
 from .trainer.sentences import Sentences
 from .trainer.tasks import Images, Language, Score, Task
@@ -74,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
         " MRPC, also as .xz")
     add("--tokens", help="texts: bytes, or none for files of tokens; sentences: a WordPiece vocabulary")
     add("--method", default="frugrad", help="config string, as in docs/methods.md; frugrad is frugrad-sgd,"
-        " frugrad-adam or frugrad-muon here, as the optimizer is [frugrad]")
+        " frugrad-adam or frugrad-muon here, as the optimizer is; also powersgd,rank=N [frugrad]")
     add("--optimizer", help="sgd, adamw, merged, adam-merged, sign, muon, muon-merged, with options [what goes with the"
         " method]")
     add("--rate", type=_positive, help="[images 0.05, or 0.001 where steps have a length of their own (adam, sign,"
@@ -198,7 +199,8 @@ def _print(summary: dict) -> None:
 def train(args) -> dict:
     """Run what the command line asks for, and return the summary."""
     schedule, named = parse_schedule(args.schedule), parse_model(args.model)
-    config = read_config(args.method, args.optimizer or merged_optimizer(named.task))
+    rank = parse_rank(args.method)
+    config = read_config("dense" if rank else args.method, args.optimizer or merged_optimizer(named.task))
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.set_num_threads(args.threads)
     if device.type == "cuda":
@@ -216,7 +218,8 @@ def train(args) -> dict:
     text = args.optimizer or default_optimizer(named.task, args.method, config)
     args.rate = args.rate or _usual_rate(named, args, task, text)
     optimizer = FlatOptimizer(text, flat, planner, args.steps)
-    exchange = make_exchange(flat, planner, args.workers, args.steps, args.threads)
+    exchange = PowerSGD(flat, args.workers, rank) if rank else make_exchange(flat, planner, args.workers, args.steps,
+                                                                             args.threads)
     log = Log(args.metrics, args.quiet)
     log.print(f"training {args.model} ({flat.n} parameters) on {args.data}: {args.steps} steps of {args.workers} x"
             f" {args.batch}\nmethod {args.method}, optimizer {optimizer.text}, exchange {exchange.name}, device {device}\n"
@@ -229,7 +232,7 @@ def train(args) -> dict:
         result = run.train()
     finally:
         log.close()
-    return _summary(args, result, run, sum(run.clock.steps) / 1e3, config.text)
+    return _summary(args, result, run, sum(run.clock.steps) / 1e3, exchange.text or config.text)
 
 
 def main(argv: Optional[List[str]] = None) -> int:

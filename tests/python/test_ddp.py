@@ -179,6 +179,7 @@ class Configs(unittest.TestCase):
         params = list(mlp().parameters())
         for optimizer, same in ((torch.optim.SGD(params, lr=1), "frugrad-sgd"),
                                 (torch.optim.AdamW(params, betas=(0.0, 0.999)), "frugrad-adam"),
+                                (torch.optim.SGD([{"params": params, "ns_steps": 5}], lr=1), "frugrad-muon"),
                                 (torch.optim.AdamW(params), "feedback=none"), (None, "feedback=none")):
             self.assertEqual(DDPState(config="frugrad", optimizer=optimizer).config.text, frugrad.Config(same).text)
 

@@ -3,7 +3,7 @@
 import unittest
 
 import support
-from ddp_helpers import RANK, begin, fashion, nn, torch, wrap
+from ddp_helpers import RANK, batch, begin, fashion, flat, mlp, nn, torch, wrap
 
 from frugrad.torch import DDPState
 
@@ -40,7 +40,36 @@ def dense_and_hook():
     return [without, held_out_loss(model, wrap(model, state, bucket_cap_mb=0.2)), state.stats()["ratio"]]
 
 
+def muon_and_hook():
+    """Losses at the start and at the end with torch.optim.Muon for the matrix of the body, at AdamW's rate times six."""
+    begin()
+    model = mlp()
+    body = [model[2].weight]
+    rest = [p for p in model.parameters() if p is not body[0]]
+    muon = torch.optim.Muon(body, lr=6e-3, momentum=0, nesterov=False, adjust_lr_fn="match_rms_adamw")
+    adam = torch.optim.AdamW(rest, lr=6e-3, betas=(0, 0.99))
+    state = DDPState(model, "frugrad", optimizer=muon, total_steps=STEPS)
+    ddp, losses = wrap(model, state), []
+    for step in range(STEPS):
+        x, y = batch(step)
+        loss = nn.functional.cross_entropy(ddp(x), y)
+        loss.backward()
+        for optimizer in muon, adam:
+            optimizer.step()
+            optimizer.zero_grad()
+        losses.append(loss.item())
+    return [state.config.option("hold"), sum(losses[:10]) / 10, sum(losses[-10:]) / 10, float(flat(model).sum())]
+
+
 class Training(unittest.TestCase):
+    @unittest.skipUnless(hasattr(torch.optim, "Muon"), "this PyTorch has no torch.optim.Muon")
+    def test_muon_of_torch_learns(self):
+        results = support.values(support.torchrun(2, muon_and_hook))
+        for hold, first, last, _ in results:
+            self.assertEqual(hold, "0.8")
+            self.assertLess(last, 0.6 * first)
+        self.assertEqual(results[0][3], results[1][3])  # the same weights on all ranks
+
     def check(self, ranks):
         fashion("t10k", 1)
         results = support.values(support.torchrun(ranks, dense_and_hook))

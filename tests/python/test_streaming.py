@@ -16,7 +16,7 @@ from frugrad import ConfigError, _core  # noqa: E402
 from frugrad.torch import StreamingOptimizer, streaming  # noqa: E402
 
 torch.set_num_threads(1)
-KINDS = (("merged", 0.02), ("adam-merged", 1e-3))
+KINDS = (("merged", 0.02), ("adam-merged", 1e-3), ("muon-merged", 1e-3))
 
 
 class Net(torch.nn.Module):
@@ -83,11 +83,12 @@ class Direct:
 
 class Parity(unittest.TestCase):
     def test_it_is_the_library_bit_for_bit(self):
-        for config, text in (("frugrad", "merged"), ("frugrad", "adam-merged"), ("topk,density=0.1", "sgd"),
+        for config, text in (("frugrad", "merged"), ("frugrad", "adam-merged"), ("frugrad", "muon-merged"),
+                             ("topk,density=0.1", "sgd"),
                              ("warmup=2,residual=f32", "merged")):
             ours, plain = Net(), Net()
             train(ours, StreamingOptimizer(ours.named_parameters(), lr=0.02, config=config, optimizer=text), range(6))
-            decay = text + (":decay=0" if text == "adam-merged" else "")
+            decay = text + (":decay=0" if text in ("adam-merged", "muon-merged") else "")
             train(plain, Direct(plain, config, decay), range(6))
             self.assertEqual(bits(ours), bits(plain), (config, text))
 

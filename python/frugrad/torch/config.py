@@ -21,8 +21,8 @@ def hook_config(text: str, optimizer: Optional[torch.optim.Optimizer]) -> Config
     """The config with a feedback where neither the preset nor an option names one.
 
     The library's default, feedback=merged, keeps the momentum in the residual, and goes with an optimizer that has
-    none; the preset ``frugrad`` is then frugrad-sgd or frugrad-adam. Where the optimizer has one, or is not known, it
-    is feedback=none.
+    none; the preset ``frugrad`` is then frugrad-sgd, frugrad-adam or frugrad-muon. Where the optimizer has one, or is
+    not known, it is feedback=none.
     """
     bare = optimizer is not None and not has_momentum(optimizer)
     parts = text.split(",")
@@ -30,8 +30,13 @@ def hook_config(text: str, optimizer: Optional[torch.optim.Optimizer]) -> Config
     if not any("feedback=" in part or "beta=" in part for part in named):
         feedback = "feedback=merged" if bare else "feedback=none"
         text = f"{text},{feedback}" if text.strip() else feedback
-    adam = bare and any("betas" in group for group in optimizer.param_groups)
-    return Config(text, ("adam" if adam else "sgd") if bare else None)
+    return Config(text, _family(optimizer) if bare else None)
+
+
+def _family(optimizer: torch.optim.Optimizer) -> str:
+    """Which preset goes with an optimizer, known by the options of its groups."""
+    options = {name for group in optimizer.param_groups for name in group}
+    return "muon" if "ns_steps" in options else "adam" if "betas" in options else "sgd"
 
 
 def unsupported_option(config: Config) -> str:

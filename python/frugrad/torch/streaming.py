@@ -33,8 +33,10 @@ class _Part:
         self.spec: tuple = ()
         self.optimizer: Optional[_core.Optimizer] = None
         self.kind = own.optimizer
-        self.params = [_Streamed(p, self, i) for i, p in enumerate(params)]
+        if self.kind.startswith("muon") and "threads=" not in self.kind:
+            self.kind += (":" if ":" not in self.kind else ",") + f"threads={min(64, own.threads)}"
         self.apply_options(group)
+        self.params = [_Streamed(p, self, i) for i, p in enumerate(params)]
 
     def apply_options(self, group: Dict[str, Any]) -> None:
         """Apply the group's decay as it is now; states are kept."""
@@ -54,7 +56,8 @@ class _Streamed:
     def __init__(self, p: torch.Tensor, part: _Part, i: int):
         self.p, self.part, self.name = p, part, part.layout[i].name
         begin, count = part.layout[i].offset, p.numel()
-        self.tiles = [(begin + at, min(_TILE, count - at)) for at in range(0, count, _TILE)]
+        tile = _TILE if part.optimizer.can_split(i) else count
+        self.tiles = [(begin + at, min(tile, count - at)) for at in range(0, count, tile)]
         try:
             part.compressor.bound(*self.tiles[0])
         except FrugradError:  # methods that compare whole tensors
@@ -98,7 +101,9 @@ class StreamingOptimizer(torch.optim.Optimizer):
                   requires_grad=False when the optimizer is made are not changed
     config        how to compress, as for the hook; feedback=merged (the default) fits "merged" and "adam-merged"
     optimizer     "merged": SGD with momentum 0.9, which is in the residual; rates are those of torch.optim.SGD.
-                  "adam-merged": Adam with one byte more a parameter; or any of docs/optimizers.md, with options
+                  "adam-merged": Adam with one byte more a parameter. "muon-merged": Muon without a state for
+                  matrices, at rates of AdamW; it needs named parameters to tell embeddings and heads from the body, and
+                  weight_decay, as 0.1. Or any of docs/optimizers.md, with options
     weight_decay  decoupled, of every parameter in the group
     total_steps   length of training, for configs with a schedule
     process_group trains data-parallel over it; None: over the default group where torch.distributed is initialized.

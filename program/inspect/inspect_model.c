@@ -114,18 +114,21 @@ static int open_model(trial *t, const fgp_args *args) {
     return fgp_model_layout(name, &t->file.layout) == FRUG_OK ? FGIO_EXIT_OK : fgio_library_error(name);
 }
 
+/* Options of the residual have no effect without one, so they get their defaults. */
+#define NO_FEEDBACK ",feedback=none,beta=auto,hold=off,momentum=0.9,theta=0.1,mask=auto"
+
 /* The config as given, for the plan, and the same without feedback, for the trial. */
 static int open_config(trial *t, const char *text) {
     frug_config *given = NULL;
     char *without;
     if (frug_config_create(text, &given) != FRUG_OK)
         return fgio_config_error();
-    size_t room = strlen(frug_config_text(given)) + sizeof ",feedback=none,hold=off";
+    size_t room = strlen(frug_config_text(given)) + sizeof NO_FEEDBACK;
     t->survey.config = strdup(frug_config_text(given));
     frug_config_destroy(given);
     if (t->survey.config == NULL || (without = malloc(room)) == NULL)
         return fgio_error("%s: not enough memory", t->survey.model);
-    snprintf(without, room, "%s,feedback=none,hold=off", t->survey.config);
+    snprintf(without, room, "%s" NO_FEEDBACK, t->survey.config);
     frug_status status = frug_config_create(without, &t->config);
     free(without);
     return status == FRUG_OK ? FGIO_EXIT_OK : fgio_config_error();

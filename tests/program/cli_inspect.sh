@@ -119,6 +119,9 @@ assert [t["role"] for t in named["tensors"]] == [t["role"] for t in filed["tenso
 assert filed["bytes"] == frame["bytes_frame"], (filed["bytes"], frame["bytes_frame"])
 assert "same" not in sys.argv or named["bytes"] == filed["bytes"], "sizes depend on the numbers"
 PY
+for config in frugrad-sgd dgc demo sparseloco feedback=ef21; do # options of a residual, which the trial does not have
+    "$FRUGRAD" inspect --model resnet20 --config $config >/dev/null || fail "inspect --model refuses $config"
+done
 # If indices do not depend on the values, a model by name must give the exact size of the frame.
 while read -r same config; do
     "$FRUGRAD" inspect --model resnet20 --config "$config" --json >named.json

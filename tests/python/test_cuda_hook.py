@@ -27,7 +27,7 @@ ALIKE = ("feedback=merged", "feedback=plain,value=int8", "feedback=none,value=f3
          "warmup=2,feedback=plain", "feedback=plain,residual=int4,select=exact", "frugrad-paper",
          "reduce=split,feedback=plain,value=f32",
          "reduce=split,feedback=plain,schedule=constant:0.99", "reduce=split,schedule=frugrad:0.5:0.94:0.5",
-         "reduce=split,warmup=2", "feedback=merged,hold=auto", "reduce=split,feedback=merged,hold=auto",
+         "reduce=split,warmup=2", "feedback=merged,hold=auto,beta=0.9", "reduce=split,feedback=merged,hold=adam",
          "block=64,residual=int4", "block=128,index=bitmap,schedule=constant:0.8", "block=64,reduce=split,feedback=plain",
          "block=1024,residual=int8", "block=4096,reduce=split,feedback=plain,schedule=constant:0.999")
 KEPT = ("reduce=split,down=2,feedback=merged,hold=0.5,residual=f32,value=f32",

@@ -22,7 +22,8 @@ class Range(NamedTuple):
     offset: int  # in the bucket
 
 
-NO_FEEDBACK = ",feedback=none,hold=off"  # appended to a config: the same without a residual
+# Appended to a config: the same without a residual, and with the defaults of what is for a residual only.
+NO_FEEDBACK = ",feedback=none,beta=auto,hold=off,momentum=0.9,theta=0.1,mask=auto"
 
 
 def by_blocks(config: Config) -> bool:

@@ -211,6 +211,8 @@ struct frug_config {
     uint64_t graph_seed;    /* likewise */
     double gamma;           /* of gossip: step size towards the mean of the neighbors */
     uint64_t average_every; /* of gossip: steps between averages over all workers; 0: never */
+    uint64_t local;         /* steps of each worker between exchanges of the difference; 0: gradients, at every step */
+    double outer;           /* of local steps: rate of the mean difference */
 
     uint64_t min_size; /* smaller tensors are sent dense */
     int vectors_dense; /* one-dimensional tensors are sent dense */

@@ -141,6 +141,10 @@ static int below_one(double x) {
     return x >= 0 && x < 1;
 }
 
+static int above_zero_to_thousand(double x) {
+    return x > 0 && x <= 1000;
+}
+
 static int above_zero_to_one(double x) {
     return x > 0 && x <= 1;
 }
@@ -342,6 +346,12 @@ static const frugi_option_row rows[] = {
     {{"average_every", "a whole number", "0",
       "average over all gossip workers every this many steps (32 is usual); 0: never"},
      COUNT(average_every)},
+    {{"local", "a whole number", "0",
+      "local steps: each worker's optimizer takes this many steps before workers exchange the differences of their "
+      "weights, in place of gradients; 0: gradients are exchanged at every step"},
+     COUNT(local)},
+    {{"outer", "above 0, up to 1000", "1", "factor of the mean difference that is applied after local steps"},
+     REAL(outer, above_zero_to_thousand)},
     {{"min_size", "a whole number", "4096", "tensors with fewer entries are sent dense"}, COUNT(min_size)},
     {{"vectors", "dense|sparse", "dense", "whether tensors of one dimension are sent dense or sparse"}, WORDS(vectors)},
     {{"seed", "a whole number", "0", "seed of random selection and of the stochastic rounding of the residual"},

@@ -42,6 +42,10 @@ static int is_split(const frug_config *c) {
     return c->reduce == FRUGI_REDUCE_SPLIT;
 }
 
+static int is_local(const frug_config *c) {
+    return c->local > 0;
+}
+
 static int is_nodes(const frug_config *c) {
     return c->reduce == FRUGI_REDUCE_NODES;
 }
@@ -63,6 +67,7 @@ static const option_user users[] = {
     {"qnorm", is_qsgd, "value=qsgd"},
     {"down", is_split, "reduce=split"},
     {"node", is_nodes, "reduce=nodes"},
+    {"outer", is_local, "local steps (local=H)"},
 };
 
 static const frugi_option_row *find_row(const char *name, uint64_t *bit) {

@@ -143,6 +143,18 @@ static frug_status check_reduce(const frug_config *c) {
     return FRUG_OK;
 }
 
+static frug_status check_local(const frug_config *c) {
+    FRUG_FAIL_IF(c->local > 0 && c->reduce == FRUGI_REDUCE_GOSSIP, FRUG_ERR_CONFIG,
+                 "config: local exchanges differences to weights that all workers share, but with reduce=gossip they "
+                 "share none; choose local=0 or another reduce");
+    FRUG_FAIL_IF(c->local > 0 && (c->feedback == FRUGI_FEEDBACK_DGC || c->feedback == FRUGI_FEEDBACK_EF21),
+                 FRUG_ERR_CONFIG,
+                 "config: with local steps the momentum is in each worker's optimizer, so feedback=%s would count it "
+                 "twice; choose feedback=merged, plain or none",
+                 c->feedback == FRUGI_FEEDBACK_DGC ? "dgc" : "ef21");
+    return FRUG_OK;
+}
+
 frug_status frugi_config_validate(const frug_config *config) {
     FRUG_TRY(check_segment(config));
     FRUG_TRY(check_unit(config));
@@ -150,5 +162,6 @@ frug_status frugi_config_validate(const frug_config *config) {
     FRUG_TRY(check_strict(config));
     FRUG_TRY(check_feedback(config));
     FRUG_TRY(check_codes(config));
+    FRUG_TRY(check_local(config));
     return check_reduce(config);
 }

@@ -233,6 +233,20 @@ class Judging(Case):
         frame = four["bytes_sent"] // 6
         self.assertEqual(four["library_bytes"] - one["library_bytes"], 3 * frame)
 
+    def test_local_steps(self):
+        log, words = self.folder / "local", ("--workers", 2, "--batch", 4, "--clip", 1)
+        result = self.text("--method", "frugrad,local=3,vectors=sparse,min_size=0", *words, "--metrics", log, steps=10)
+        at = [line["step"] for line in map(json.loads, log.read_text().splitlines()) if line.get("density")]
+        self.assertEqual(at, [3, 6, 9, 10])
+        self.assertIn("adamw", result["optimizer"])
+        self.assertEqual(result["weight_bytes"], 8 * result["params"])
+        # One worker that sends everything is the optimizer alone, up to the rounding of differences.
+        all_sent = "frugrad,density=1,feedback=none,value=f32"
+        alone, local = (self.text("--method", all_sent + more, "--workers", 1, "--optimizer", "adamw", steps=10)
+                        for more in ("", ",local=4"))
+        self.assertAlmostEqual(alone["loss"], local["loss"], places=4)
+        self.assertLess(local["bytes_sent"], result["bytes_dense"])
+
     def test_wrong_words(self):
         for words, pattern in (
             (["--method", "powersgd,rank=0"], "'powersgd,rank=0' is not powersgd with a rank"),
@@ -242,6 +256,7 @@ class Judging(Case):
             (["--method", "frugrad,feedback=ef21"], "ef21"),
             (["--method", "frugrad,wrong=1"], "unknown option 'wrong'"),
             (["--optimizer", "microadam"], "microadam"),
+            (["--method", "frugrad,local=4", "--optimizer", "adam-merged"], "leaves the momentum to the residual"),
             (["--optimizer", "sgd:nesterov=1"], "nesterov"),
             (["--optimizer", "adamw:wrong=1"], "unknown option 'wrong'"),
             (["--schedule", "cosine,cool=3"], "cosine,cool=3"),

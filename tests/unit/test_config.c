@@ -10,7 +10,7 @@
     "norm=off,frequency=off,strict=off,warmup=0,dense_every=0,feedback=merged,beta=auto,hold=off,momentum=0.9,theta="  \
     "0.1,"                                                                                                             \
     "mask=auto,clip=0,residual=int8,index=fixed,value=bf16,bucket=auto,levels=127,qnorm=l2,reduce=gather,down=union,"  \
-    "node=0,servers=1,staleness=0,topology=ring,gamma=0.2,average_every=0,min_size=4096,"                              \
+    "node=0,servers=1,staleness=0,topology=ring,gamma=0.2,average_every=0,local=0,outer=1,min_size=4096,"              \
     "vectors=dense,seed=0,stats=sample"
 
 static void empty_string_means_the_defaults(void **state) {
@@ -181,14 +181,15 @@ static void presets_expand_to_their_options(void **state) {
     assert_same("2:4", "segment=2:4,schedule=constant:0.5");
     assert_same("anneal", "schedule=anneal:0.99:0.9");
     assert_same("demo", "block=4096,schedule=constant:0.9921875,beta=0.999,residual=f32,value=f32");
+    assert_same("sparseloco", "local=30,block=4096,schedule=constant:0.984375,beta=0.95,value=two_bit");
     assert_same("gsgd", "reduce=gossip,segment=tensor,schedule=constant:0.6,feedback=none,index=auto,value=f32");
     assert_same("frugrad-sgd", "beta=0.95,hold=auto");
     assert_same("frugrad-adam", "hold=adam");
     assert_same("frugrad-muon", "hold=0.8");
-    static const char *const wanted[] = {"dense",       "frugrad",      "frugrad-paper", "topk",   "randomk",  "dgc",
-                                         "qsgd",        "onebit",       "2:4",           "rows",   "channels", "heads",
-                                         "hybrid",      "learned",      "threshold",     "anneal", "gsgd",     "demo",
-                                         "frugrad-sgd", "frugrad-adam", "frugrad-muon"};
+    static const char *const wanted[] = {
+        "dense", "frugrad", "frugrad-paper", "topk",         "randomk",      "dgc",       "qsgd",      "onebit",
+        "2:4",   "rows",    "channels",      "heads",        "hybrid",       "learned",   "threshold", "anneal",
+        "gsgd",  "demo",    "frugrad-sgd",   "frugrad-adam", "frugrad-muon", "sparseloco"};
     size_t count = 0;
     const frug_preset *preset;
     for (; (preset = frug_preset_at(count)); count++)
@@ -249,6 +250,7 @@ static void unused_options_are_reset_in_presets_and_rejected_from_users(void **s
                                           "qnorm=max",
                                           "down=2",
                                           "node=4",
+                                          "outer=2",
                                           "feedback=ef21,reduce=auto"};
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
         assert_refused_somehow(refused[i]);

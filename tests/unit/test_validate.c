@@ -40,6 +40,11 @@ static void options_that_contradict_each_other_are_rejected_with_a_reason(void *
         {"layers=budget,reduce=split",
          "config: layers=budget needs one threshold over all tensors, but a rank of reduce=split has only its shard; "
          "choose reduce=gather"},
+        {"gsgd,local=4", "config: local exchanges differences to weights that all workers share, but with "
+                         "reduce=gossip they share none; choose local=0 or another reduce"},
+        {"local=4,feedback=ef21",
+         "config: with local steps the momentum is in each worker's optimizer, so feedback=ef21 would count it twice; "
+         "choose feedback=merged, plain or none"},
         {"reduce=gossip",
          "config: with reduce=gossip what is not sent is still in the weights, so there is no residual; choose "
          "feedback=none"},

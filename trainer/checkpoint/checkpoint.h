@@ -5,6 +5,7 @@
  *
  *   frugrad.buffers.R    F32  running statistics of worker R, concatenated; worker 0's have their own names
  *   frugrad.optimizer    U8   frug_optimizer_save; the same on all workers, so it is saved once
+ *   frugrad.optimizer.R  U8   with local steps only: that of worker R from 1 on
  *   frugrad.residual.R   U8   the compressor of worker R (frug_compressor_save)
  *   frugrad.checksum     U8   CRC-32C of all bytes before it
  *
@@ -27,6 +28,7 @@ typedef struct fgt_checkpoint_state {
     fgt_graph *graph;
     frug_compressor *compressor; /* NULL: not saved, not restored */
     frug_optimizer *optimizer;   /* likewise */
+    bool own_optimizer;          /* the optimizers of workers differ: all are saved */
 } fgt_checkpoint_state;
 
 /**
@@ -66,7 +68,8 @@ int fgt_checkpoint_next_generation(const char *directory, const fgt_checkpoint *
 
 /** Restores everything. Collective. A checkpoint of another number of workers is restored too: each worker then starts
  * from the mean of all residuals, so that the update still to be applied is the same in total, and from worker 0's
- * running statistics; *redistributed is set. After an error the state is undefined. */
+ * running statistics; *redistributed is set. With own_optimizer that is an error. After an error the state is
+ * undefined. */
 int fgt_checkpoint_restore(fgt_checkpoint *checkpoint, const fgt_checkpoint_state *state, bool *redistributed);
 
 /**

@@ -64,7 +64,7 @@ void fgt_checkpoint_parts_add(fgt_checkpoint_parts *parts, fgt_checkpoint_part_k
     static const char *const names[] = {
         [FGT_PART_BUFFERS] = "buffers", [FGT_PART_OPTIMIZER] = "optimizer", [FGT_PART_RESIDUAL] = "residual"};
     char name[64];
-    if (kind == FGT_PART_OPTIMIZER)
+    if (kind == FGT_PART_OPTIMIZER && number == 0)
         snprintf(name, sizeof name, "frugrad.%s", names[kind]);
     else
         snprintf(name, sizeof name, "frugrad.%s.%d", names[kind], number);
@@ -73,6 +73,15 @@ void fgt_checkpoint_parts_add(fgt_checkpoint_parts *parts, fgt_checkpoint_part_k
         set_shape(part, kind == FGT_PART_BUFFERS ? FGIO_F32 : FGIO_U8, 1, &count);
         part->memory = memory;
     }
+}
+
+void fgt_checkpoint_parts_add_optimizer(fgt_checkpoint_parts *parts, const fgt_checkpoint_state *state, int workers,
+                                        uint64_t bytes, void *memory) {
+    if (state->optimizer == NULL)
+        return;
+    for (int r = 0; r < (state->own_optimizer ? workers : 1) && !parts->out_of_memory; r++)
+        fgt_checkpoint_parts_add(parts, FGT_PART_OPTIMIZER, r, state->own_optimizer ? r : FGT_ALL_WORKERS, bytes,
+                                 memory);
 }
 
 void fgt_checkpoint_parts_free(fgt_checkpoint_parts *parts) {

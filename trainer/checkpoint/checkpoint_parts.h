@@ -53,9 +53,13 @@ typedef struct fgt_checkpoint_parts {
 /** Adds the parameters and running statistics of a graph. */
 void fgt_checkpoint_parts_add_model(fgt_checkpoint_parts *parts, fgt_graph *graph);
 
-/** Adds one tensor of one dimension, "frugrad.KIND.NUMBER"; the optimizer's has no number. */
+/** Adds one tensor of one dimension, "frugrad.KIND.NUMBER"; the first optimizer's has no number. */
 void fgt_checkpoint_parts_add(fgt_checkpoint_parts *parts, fgt_checkpoint_part_kind kind, int number, int worker,
                               uint64_t count, void *memory);
+
+/** Adds the optimizer's state; that of every worker where they differ. */
+void fgt_checkpoint_parts_add_optimizer(fgt_checkpoint_parts *parts, const fgt_checkpoint_state *state, int workers,
+                                        uint64_t bytes, void *memory);
 void fgt_checkpoint_parts_free(fgt_checkpoint_parts *parts);
 
 /** Copies bytes of a part from offset `at` to their format in files, and back. at is a multiple of 4. */

@@ -33,6 +33,10 @@ static size_t elements_of(const fgt_param *p) {
 
 static int alloc_memory(restore_state *r) {
     size_t largest = 0;
+    if (r->redistribute && r->state->own_optimizer)
+        return fgio_error("%s: has the optimizers of %" PRIu64 " workers, which differ with local steps, so it needs "
+                          "as many workers; this run has %d",
+                          r->file->path, r->file->workers, r->file->size);
     int code = fgt_checkpoint_blobs_alloc(&r->blobs, r->state);
     if (code != FGIO_EXIT_OK || !r->redistribute || r->state->compressor == NULL)
         return code;
@@ -51,9 +55,7 @@ static int list_parts(restore_state *r) {
     fgt_checkpoint_parts_add_model(&r->parts, r->state->graph);
     for (int i = 1; i < old && r->blobs.buffer_floats > 0 && !r->redistribute; i++)
         fgt_checkpoint_parts_add(&r->parts, FGT_PART_BUFFERS, i, i, r->blobs.buffer_floats, r->blobs.buffers);
-    if (r->state->optimizer != NULL)
-        fgt_checkpoint_parts_add(&r->parts, FGT_PART_OPTIMIZER, 0, FGT_ALL_WORKERS, r->blobs.optimizer_bytes,
-                                 r->blobs.optimizer);
+    fgt_checkpoint_parts_add_optimizer(&r->parts, r->state, old, r->blobs.optimizer_bytes, r->blobs.optimizer);
     for (int i = 0; i < old && r->state->compressor != NULL && !r->parts.out_of_memory; i++)
         fgt_checkpoint_parts_add(&r->parts, FGT_PART_RESIDUAL, i, r->redistribute ? FGT_ALL_WORKERS : i,
                                  r->blobs.residual_bytes, r->blobs.residual);

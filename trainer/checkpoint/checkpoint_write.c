@@ -44,7 +44,7 @@ static int save_states(writer_state *w) {
     if (s->compressor != NULL &&
         frug_compressor_save(s->compressor, w->blobs.residual, w->blobs.residual_bytes, &len) != FRUG_OK)
         return fgio_library_error("checkpoint");
-    if (s->optimizer != NULL && w->rank == 0 &&
+    if (s->optimizer != NULL && (w->rank == 0 || s->own_optimizer) &&
         frug_optimizer_save(s->optimizer, w->blobs.optimizer, w->blobs.optimizer_bytes, &len) != FRUG_OK)
         return fgio_library_error("checkpoint");
     return FGIO_EXIT_OK;
@@ -55,9 +55,7 @@ static int list_parts(writer_state *w) {
     fgt_checkpoint_parts_add_model(&w->parts, w->state->graph);
     for (int r = 1; r < w->size && w->blobs.buffer_floats > 0; r++)
         fgt_checkpoint_parts_add(&w->parts, FGT_PART_BUFFERS, r, r, w->blobs.buffer_floats, w->blobs.buffers);
-    if (w->state->optimizer != NULL)
-        fgt_checkpoint_parts_add(&w->parts, FGT_PART_OPTIMIZER, 0, FGT_ALL_WORKERS, w->blobs.optimizer_bytes,
-                                 w->blobs.optimizer);
+    fgt_checkpoint_parts_add_optimizer(&w->parts, w->state, w->size, w->blobs.optimizer_bytes, w->blobs.optimizer);
     for (int r = 0; r < w->size && w->state->compressor != NULL; r++)
         fgt_checkpoint_parts_add(&w->parts, FGT_PART_RESIDUAL, r, r, w->blobs.residual_bytes, w->blobs.residual);
     return w->parts.out_of_memory ? fgio_error("checkpoint: out of memory") : FGIO_EXIT_OK;

@@ -65,10 +65,11 @@ bool fgt_option_is(const frug_config *config, const char *option, const char *va
     return strcmp(frug_config_get(config, option), value) == 0;
 }
 
-/* Whether the workers of a method keep the momentum. */
+/* Whether the workers of a method keep the momentum in their residual; with local steps it is in their optimizers. */
 static bool keeps_momentum(const frug_config *config) {
-    return fgt_option_is(config, "feedback", "merged") || fgt_option_is(config, "feedback", "dgc") ||
-           fgt_option_is(config, "feedback", "ef21");
+    return fgt_option_is(config, "local", "0") &&
+           (fgt_option_is(config, "feedback", "merged") || fgt_option_is(config, "feedback", "dgc") ||
+            fgt_option_is(config, "feedback", "ef21"));
 }
 
 /* A method is identified by its preset's name where its options are not unique. */
@@ -105,6 +106,16 @@ static int check_supported(const frug_config *config) {
     return FGIO_EXIT_OK;
 }
 
+static int check_local(const frug_config *config, const char *optimizer) {
+    size_t name = strcspn(optimizer, ":");
+    const char *merged = strstr(optimizer, "merged");
+    if (fgt_option_is(config, "local", "0") || !merged || (size_t)(merged - optimizer) > name)
+        return FGIO_EXIT_OK;
+    return fgio_usage_error("--optimizer: %.*s leaves the momentum to the residual of gradients, but with local steps "
+                            "gradients are not sent; use sgd, adamw or another one with its own momentum",
+                            (int)name, optimizer);
+}
+
 static int create_config(const char *method, const char *optimizer, frug_config **config) {
     return frug_config_create_for(method, optimizer, config) == FRUG_OK ? FGIO_EXIT_OK : fgio_config_error();
 }
@@ -121,6 +132,8 @@ int fgt_default_optimizer(const fgt_job *job, const fgt_model *model, char *opti
     }
     if (status == FGIO_EXIT_OK)
         status = check_supported(*config);
+    if (status == FGIO_EXIT_OK)
+        status = check_local(*config, text);
     if (status == FGIO_EXIT_OK && strlen(text) >= cap)
         status = fgio_usage_error("--optimizer: '%s' is too long", text);
     if (status == FGIO_EXIT_OK)

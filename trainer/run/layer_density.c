@@ -29,6 +29,9 @@ void fgt_layer_density_report(const fgt_worker *w) {
     if (callbacks == NULL || callbacks->layers == NULL || w->reducer == NULL ||
         !fgt_layer_density_due(w->step, w->steps))
         return;
+    double outer;
+    uint64_t every = fgt_local_options(w->run->config, &outer);
+    uint64_t step = every ? (w->step - 1) / every : w->step - 1;
     size_t count = frug_layout_count(w->layout);
     double *share = malloc((count ? count : 1) * sizeof *share);
     const char **name = malloc((count ? count : 1) * sizeof *name);
@@ -36,7 +39,7 @@ void fgt_layer_density_report(const fgt_worker *w) {
         frug_tensor tensor = FRUG_TENSOR_INIT;
         frug_layout_get(w->layout, i, &tensor);
         name[i] = tensor.name != NULL ? tensor.name : "";
-        share[i] = density_of(frug_reducer_compressor(w->reducer), w->step - 1, i);
+        share[i] = density_of(frug_reducer_compressor(w->reducer), step, i);
     }
     if (share != NULL && name != NULL)
         callbacks->layers(callbacks->ctx, w->step, name, share, count);

@@ -19,6 +19,7 @@
 #define BUCKET_MIN              (1u << 20)
 #define BUCKET_MAX              (25u << 20)
 #define GOSSIP_FLOATS           3u          /* a parameter */
+#define LOCAL_FLOATS            2u          /* a parameter: shared weights and the difference */
 #define PROCESS_BYTES           (16u << 20) /* code, stacks, work space of BLAS */
 
 uint64_t fgt_memory_need_sum(const fgt_memory_need *n) {
@@ -74,6 +75,8 @@ static method_cost measure_method(const fgt_run *run, uint64_t elements) {
         t.bytes_per_param = (double)(large - small) / ((double)(LARGE_ROWS - SMALL_ROWS) * COLUMNS);
     if (fgt_option_is(run->config, "reduce", "gossip"))
         t.bytes_per_param += GOSSIP_FLOATS * sizeof(float);
+    if (!fgt_option_is(run->config, "local", "0"))
+        t.bytes_per_param += LOCAL_FLOATS * sizeof(float);
     return t;
 }
 

@@ -159,7 +159,7 @@ static void collect_metadata(const fgt_worker *w, metadata_builder *metadata) {
 static fgt_checkpoint_state checkpoint_state_of(const fgt_worker *w) {
     bool residual = w->reducer && !w->run->job->tune; /* a dense exchange has no residual */
     return (fgt_checkpoint_state){w->comm, w->graph, residual ? frug_reducer_compressor(w->reducer) : NULL,
-                                  w->optimizer};
+                                  w->optimizer, w->local != NULL};
 }
 
 int fgt_worker_save(fgt_worker *w) {
@@ -244,6 +244,18 @@ static const char *saved_setting(const json_t *metadata, const char *key) {
     return get_text(metadata, key);
 }
 
+/* Options that were added since have their defaults. */
+static bool same_method(const char *saved, const char *current) {
+    frug_config *config = NULL;
+    bool same = frug_config_create(saved, &config) == FRUG_OK && strcmp(frug_config_text(config), current) == 0;
+    frug_config_destroy(config);
+    return same;
+}
+
+static bool same_setting(const char *key, const char *saved, const char *current) {
+    return strcmp(saved, current) == 0 || (strcmp(key, "method") == 0 && same_method(saved, current));
+}
+
 static int check_settings(const fgt_worker *w, const json_t *metadata) {
     metadata_builder mine = builder_create();
     json_t *value;
@@ -252,7 +264,7 @@ static int check_settings(const fgt_worker *w, const json_t *metadata) {
     int status = mine.failed ? fgio_error("%s: out of memory", w->run->job->resume) : FGIO_EXIT_OK;
     json_object_foreach(mine.map, key, value) {
         const char *saved = saved_setting(metadata, key);
-        if (status == FGIO_EXIT_OK && strcmp(json_string_value(value), saved) != 0)
+        if (status == FGIO_EXIT_OK && !same_setting(key, saved, json_string_value(value)))
             status = setting_differs(w, key, saved, json_string_value(value));
     }
     json_decref(mine.map);
@@ -323,6 +335,8 @@ static int restore_run(fgt_worker *w, fgt_checkpoint *checkpoint, const json_t *
         fgio_hint("the checkpoint was made with %s workers, this run has %d: %sthe run is the same only on average",
                   get_text(metadata, "workers"), w->size,
                   state.compressor ? "each starts from the mean of all residuals, and " : "");
+    if (w->local)
+        fgt_local_restart(w->local);
     const double clip[2] = {get_real(metadata, "clip_a"), get_real(metadata, "clip_b")};
     if (!fgt_clip_restore(&w->clip, clip))
         return fgio_error("%s: the metadata of the checkpoint has an invalid norm: clip_a %s, clip_b %s",

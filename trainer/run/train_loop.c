@@ -141,7 +141,7 @@ static int measure_first_norm(fgt_worker *w) {
 }
 
 static bool clips_exactly(const fgt_worker *w) {
-    return !w->run->job->tune && w->reducer && strcmp(frug_reducer_algorithm(w->reducer), "dense") == 0;
+    return !w->run->job->tune && w->reducer && !w->local && strcmp(frug_reducer_algorithm(w->reducer), "dense") == 0;
 }
 
 void fgt_worker_set_norm(fgt_worker *w, double norm) {
@@ -163,6 +163,8 @@ static int one_step(fgt_worker *w, step_result *s) {
     frug_status status = compute_step(w, s->rate, (float)factor, clip);
     if (status == FRUG_OK && w->gossip)
         status = frug_gossip_step(w->gossip, w->step, w->graph->weights);
+    if (status == FRUG_OK && w->local && fgt_local_is_due(w->local, w->step + 1, w->steps))
+        status = fgt_local_exchange(w->local, w->step + 1);
     if (status != FRUG_OK)
         return fgt_worker_error(w, "exchange", status);
     double asked = w->graph->score.count > 0 ? w->graph->score.count : 1;
@@ -195,7 +197,9 @@ static void report_step(fgt_worker *w, const step_result *s) {
         .gain = frug_optimizer_gain(w->optimizer),
         .norm = sqrt(s->sum.norm2 / w->size),
         .clipped = s->clipped,
-        .density = seen > 0 ? (now.entries - s->before.entries) / seen : 1,
+        .density = seen > 0   ? (now.entries - s->before.entries) / seen
+                   : w->local ? 0
+                              : 1,
         .seconds = s->seconds,
         .bytes_sent = now.bytes,
         .bytes_dense = now.dense,
@@ -219,8 +223,16 @@ static void record_step(fgt_worker *w, const step_result *s) {
         report_step(w, s);
 }
 
+/* Whether all workers have the same weights. */
+static bool is_shared(const fgt_worker *w) {
+    return !w->local || fgt_local_is_due(w->local, w->step, w->steps);
+}
+
+/* With local steps what was due since the exchange before is due now. */
 static bool is_due(const fgt_worker *w, uint64_t every) {
-    return w->step % (every ? every : w->per_epoch) == 0;
+    uint64_t since = w->local ? fgt_local_since(w->local, w->step) : 1;
+    every = every ? every : w->per_epoch;
+    return w->step / every != (w->step - since) / every;
 }
 
 /* ReLU can hide weights that are NaN from the loss, but not from the gradient. */
@@ -257,6 +269,8 @@ static int save_checkpoint(fgt_worker *w) {
 static int evaluate_and_save(fgt_worker *w) {
     const fgt_job *job = w->run->job;
     bool end = w->step == w->steps;
+    if (!is_shared(w))
+        return FGIO_EXIT_OK;
     frug_status averaged =
         w->gossip && end ? fgt_worker_average(w) : FRUG_OK; /* the result is the mean of all workers */
     int status = averaged == FRUG_OK ? FGIO_EXIT_OK : fgt_worker_error(w, "mean of all workers", averaged);
@@ -300,7 +314,7 @@ int fgt_worker_train(fgt_worker *w) {
         record_step(w, &s);
         if (!isfinite(s.sum.loss) || !isfinite(s.sum.norm2))
             return w->rank == 0 ? not_finite_error(w, isfinite(s.sum.loss) ? "gradient" : "loss") : FGIO_EXIT_FAIL;
-        w->interrupted = s.sum.stop > 0 && w->step < w->steps;
+        w->interrupted = s.sum.stop > 0 && w->step < w->steps && is_shared(w);
         status = evaluate_and_save(w);
     }
     if (status == FGIO_EXIT_OK && w->size > 1 && (w->reducer || (w->gossip && !w->interrupted)))

@@ -203,8 +203,10 @@ static int open_record(fgt_worker *w) {
 static int open_exchange(fgt_worker *w) {
     const fgt_job *job = w->run->job;
     frug_compressor_options options = FRUG_COMPRESSOR_OPTIONS_INIT;
+    double outer = 1;
+    uint64_t every = fgt_local_options(w->run->config, &outer);
     options.threads = 1;
-    options.total_steps = w->steps;
+    options.total_steps = every ? fgt_local_rounds(every, w->steps) : w->steps;
     if (job->tune)
         return open_tuning(w);
     frug_status status = FRUG_OK;
@@ -219,7 +221,9 @@ static int open_exchange(fgt_worker *w) {
         return fgio_library_error("--optimizer");
     if (w->rank == 0)
         fgt_warn_optimizer(job, &w->run->model, w->run->config, frug_optimizer_text(w->optimizer));
-    return FGIO_EXIT_OK;
+    return every > 0 && w->reducer ? fgt_local_create(w->reducer, every, outer, w->size, w->graph->weights,
+                                                      frug_layout_elements(w->layout), &w->local)
+                                   : FGIO_EXIT_OK;
 }
 
 static int open_messages(fgt_worker *w) {
@@ -231,11 +235,12 @@ static int open_messages(fgt_worker *w) {
 
 static int open_buckets(fgt_worker *w) {
     const fgt_job *job = w->run->job;
-    bool dense = !job->tune && w->reducer && strcmp(frug_reducer_algorithm(w->reducer), "dense") == 0;
+    frug_reducer *reducer = w->local ? NULL : w->reducer; /* of gradients */
+    bool dense = !job->tune && reducer && strcmp(frug_reducer_algorithm(reducer), "dense") == 0;
     fgt_buckets_options want = {.graph = w->graph,
-                                .reducer = w->reducer,
+                                .reducer = reducer,
                                 .optimizer = w->optimizer,
-                                .workers = w->reducer ? w->size : 1,
+                                .workers = reducer ? w->size : 1,
                                 .bytes = job->bucket_bytes,
                                 .full_gradient = dense,
                                 .deferred_update = dense && (job->clip > 0 || job->clip_auto),
@@ -285,6 +290,7 @@ void fgt_worker_close(fgt_worker *w) {
     fgt_record_destroy(w->record);
     frug_optimizer_destroy(w->optimizer);
     frug_reducer_destroy(w->reducer);
+    fgt_local_destroy(w->local);
     frug_gossip_destroy(w->gossip);
     frug_layout_destroy(w->layout);
     fgt_batch_destroy(&w->batch);
@@ -336,15 +342,16 @@ fgt_traffic fgt_worker_traffic(const fgt_worker *w) {
         return t;
     fgt_worker_exchange_stats(w, &exchange);
     frug_compressor_stats(w->reducer ? frug_reducer_compressor(w->reducer) : frug_gossip_compressor(w->gossip), &stats);
+    bool counted = stats.calls > 0 || w->local; /* by the compressor; reduce=dense does not use it */
     uint64_t elements = frug_layout_elements(w->layout), here = w->steps_here * elements, P = (uint64_t)w->size;
     if (w->size > 1) { /* what a ring all-reduce would send; rounded per step, so that a resumed run has the same sum */
         t.bytes += exchange.bytes_sent;
         t.dense += w->steps_here * (2 * elements * sizeof(float) * (P - 1) / P);
     } else { /* nothing is sent: the size of the frames */
-        t.bytes += stats.calls ? stats.bytes_sent : here * sizeof(float);
+        t.bytes += counted ? stats.bytes_sent : here * sizeof(float);
         t.dense += here * sizeof(float);
     }
-    t.entries += stats.calls ? (double)stats.entries_sent : (double)here;
-    t.seen += stats.calls ? (double)stats.entries_seen : (double)here;
+    t.entries += counted ? (double)stats.entries_sent : (double)here;
+    t.seen += counted ? (double)stats.entries_seen : (double)here;
     return t;
 }

@@ -8,6 +8,7 @@
 #include "frugrad/experimental.h"
 #include "trainer/exchange/buckets.h"
 #include "trainer/exchange/clip_norm.h"
+#include "trainer/exchange/local_steps.h"
 #include "trainer/run/job.h"
 #include "trainer/model/model.h"
 #include "trainer/run/rate_schedule.h"
@@ -44,6 +45,7 @@ typedef struct fgt_worker {
     frug_layout *layout;
     frug_reducer *reducer; /* NULL: --alone, or gossip */
     frug_gossip *gossip;   /* each worker has its own weights, which are averaged at the end: gossip.c */
+    fgt_local *local;      /* local steps: each worker has its own weights and optimizer between exchanges; or NULL */
     frug_optimizer *optimizer;
     fgt_buckets *buckets;
     /* Fine-tuning: */

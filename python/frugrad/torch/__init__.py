@@ -2,7 +2,8 @@
 
 from .ddp import DDPState, hook
 from .accelerate_hook import accelerate
+from .local_steps import LocalSteps
 from .sgc import SGC
 from .streaming import StreamingOptimizer
 
-__all__ = ["DDPState", "SGC", "StreamingOptimizer", "accelerate", "hook"]
+__all__ = ["DDPState", "LocalSteps", "SGC", "StreamingOptimizer", "accelerate", "hook"]

@@ -59,6 +59,9 @@ def check(config: Config, optimizer: Optional[torch.optim.Optimizer]) -> None:
     if config.option("reduce") not in _REDUCE:
         raise ValueError(f"reduce={config.option('reduce')} is not for the hook, which takes reduce="
                          + ", ".join(_REDUCE))
+    if config.option("local") != "0":
+        raise ValueError("local steps exchange weights, not gradients: without DistributedDataParallel, by"
+                         " frugrad.torch.LocalSteps; leave local out")
     if feedback == "ef21":
         raise ValueError("feedback=ef21 sends changes of the gradient, which only the library's optimizers add up; the"
                          " hook takes feedback=none, merged, plain, dgc")

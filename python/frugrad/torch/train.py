@@ -28,6 +28,7 @@ from .trainer.loop import Plan, Result, Run
 from .trainer.models import Model, parse_model
 from .trainer.optimizers import FlatOptimizer, default_optimizer, has_own_length, merged_optimizer
 from .trainer.learning_rate import parse_schedule
+from .trainer.local_run import LocalRun, check_local_optimizer
 from .trainer.passes import make_passes
 from .trainer.power_sgd import PowerSGD, parse_rank
 from .trainer.pretrained import load_bert
@@ -142,12 +143,13 @@ def _driver() -> Optional[str]:
         return None
 
 
-def _memory(model: torch.nn.Module, flat: Flat, exchange: Exchange, optimizer: FlatOptimizer) -> dict:
+def _memory(model: torch.nn.Module, flat: Flat, exchange: Exchange, optimizer: FlatOptimizer, local: bool) -> dict:
     """Of ONE worker, though the process holds the frames and residuals of all: weights, the gradient, the optimizer,
     the residual and all workers' frames. Differs from `frugrad train`, whose gradient never exists whole, so that
     gradient_bytes is some buckets there, which counts the library's scratch memory, and whose adam-merged keeps its
     root in a byte."""
-    weights = 4 * flat.n + sum(b.numel() * b.element_size() for b in model.buffers())
+    copies = 2 if local else 1  # the shared weights
+    weights = copies * 4 * flat.n + sum(b.numel() * b.element_size() for b in model.buffers())
     library = optimizer.bytes + exchange.state_bytes
     return {"model_state_bytes": weights + 4 * flat.n + library, "weight_bytes": weights,
             "gradient_bytes": 4 * flat.n, "library_bytes": library}
@@ -166,7 +168,8 @@ def _summary(args, result: Result, run: Run, seconds: float, text: str) -> dict:
         **_metrics(score, language),
         "loss": score.loss, "split": result.split, "answers": score.asked, "train_loss": result.train_loss,
         "bytes_sent": result.sent, "bytes_dense": result.dense, "density_mean": result.density,
-        **_memory(run.model, run.flat, run.exchange, run.optimizer), "seconds": seconds, "step_ms": run.clock.median,
+        **_memory(run.model, run.flat, run.exchange, run.optimizer, isinstance(run, LocalRun)), "seconds": seconds,
+        "step_ms": run.clock.median,
         "time_ms": run.clock.means(), "step": args.steps, "steps": args.steps,
         "version": lib.frug_version().decode(), "model": args.model, "data": args.data, "seed": args.seed,
         "workers": args.workers, "threads": args.threads, "batch": args.batch, "params": run.flat.n,
@@ -214,11 +217,14 @@ def train(args) -> dict:
     if args.weights is not None:
         load_bert(model, Path(args.weights))
     flat = Flat(model, config, device)
-    planner = make_planner(config, flat, args.steps)
+    every = int(config.option("local"))
+    rounds = -(-args.steps // every) if every else args.steps
+    planner = make_planner(config, flat, rounds)
     text = args.optimizer or default_optimizer(named.task, args.method, config)
     args.rate = args.rate or _usual_rate(named, args, task, text)
+    check_local_optimizer(text, every)
     optimizer = FlatOptimizer(text, flat, planner, args.steps)
-    exchange = PowerSGD(flat, args.workers, rank) if rank else make_exchange(flat, planner, args.workers, args.steps,
+    exchange = PowerSGD(flat, args.workers, rank) if rank else make_exchange(flat, planner, args.workers, rounds,
                                                                              args.threads)
     log = Log(args.metrics, args.quiet)
     log.print(f"training {args.model} ({flat.n} parameters) on {args.data}: {args.steps} steps of {args.workers} x"
@@ -227,7 +233,12 @@ def train(args) -> dict:
     plan = Plan(args.steps, args.workers, args.batch, args.rate, schedule, args.eval_every, args.eval_batches,
                 args.judge, args.metrics_layers and config.option("reduce") != "dense")
     passes = make_passes(args.passes, lambda batch: task.loss(model, batch), flat)
-    run = Run(plan, model, task, flat, passes, exchange, optimizer, args.clip, planner, log, named.task == "language")
+    parts = plan, model, task, flat, passes, exchange, optimizer, args.clip, planner, log, named.task == "language"
+    if every:
+        own = [optimizer] + [FlatOptimizer(text, flat, planner, args.steps) for _ in range(1, args.workers)]
+        run: Run = LocalRun(*parts, every=every, outer=float(config.option("outer")), optimizers=own)
+    else:
+        run = Run(*parts)
     try:
         result = run.train()
     finally:

@@ -112,7 +112,7 @@ class Run:
         self.clock = Clock(self.device.type == "cuda")
         self.clip = Clip(clip, flat, type(exchange) is Exchange)
         self.losses = torch.zeros(plan.steps, device=self.device)
-        self.logged, self.checked = 0, 0
+        self.logged, self.checked, self.every = 0, 0, 1
         self.densities: List[float] = []
         self.sent: List[int] = []
 
@@ -143,13 +143,7 @@ class Run:
     def _step(self, step: int) -> None:
         plan, clock = self.plan, self.clock
         for worker in range(plan.workers):
-            with clock("data"):
-                batch = self.task.batch(step, worker, plan.workers, plan.batch)
-            with clock("forward"):
-                loss = self.passes.forward(batch)
-            with clock("backward"):
-                self.passes.backward()
-            self.losses[step].add_(loss, alpha=1 / plan.workers)
+            self._pass(step, worker)
             with clock("compress"):
                 self.clip.before()
                 self.exchange.add_gradient(worker, step)
@@ -161,6 +155,17 @@ class Run:
         clock.step()
         self.densities.append(self.exchange.density)
         self.sent.append(self.exchange.sent)
+
+    def _pass(self, step: int, worker: int) -> None:
+        """Forward and backward of a worker."""
+        plan, clock = self.plan, self.clock
+        with clock("data"):
+            batch = self.task.batch(step, worker, plan.workers, plan.batch)
+        with clock("forward"):
+            loss = self.passes.forward(batch)
+        with clock("backward"):
+            self.passes.backward()
+        self.losses[step].add_(loss, alpha=1 / plan.workers)
 
     def _check_losses(self, done: int) -> None:
         """Raise if a loss is not finite."""
@@ -199,7 +204,7 @@ class Run:
                          samples_per_second=samples / seconds)
             if plan.layers and self._layers_due(step):
                 self.log.write("layers", step, names=self.flat.names,
-                             density=shares(self.planner, step - 1, len(self.flat.names)))
+                             density=shares(self.planner, (step - 1) // self.every, len(self.flat.names)))
         if losses:
             self.log.print(f"step {done} of {plan.steps}  loss {losses[-1]:.4f}  {self.clock.median:.1f} ms a step")
         self.logged = done

@@ -34,7 +34,8 @@ def merged_optimizer(task: str) -> str:
 def default_optimizer(task: str, method: str, config: Config) -> str:
     """The optimizer a method was published with: where workers keep the momentum, the receiver must have none."""
     dense, merged, sign, muon = _USUAL[task]
-    if config.option("feedback") not in ("merged", "dgc") or config.option("reduce") == "dense":
+    if (config.option("feedback") not in ("merged", "dgc") or config.option("reduce") == "dense"
+            or config.option("local") != "0"):
         return dense
     return {"demo": sign, "frugrad-muon": muon}.get(method.split(",")[0].strip(), merged)
 

@@ -1,0 +1,129 @@
+"""frugrad.torch.LocalSteps: processes train by themselves, and have the same weights after every exchange."""
+
+import copy
+import unittest
+
+import support
+
+torch = support.need("torch")
+import torch.nn.functional as F  # noqa: E402
+
+import frugrad.torch  # noqa: E402
+from frugrad import ConfigError  # noqa: E402
+from frugrad.torch import LocalSteps  # noqa: E402
+
+torch.set_num_threads(1)
+
+
+def net(seed=0):
+    torch.manual_seed(seed)
+    return torch.nn.Sequential(torch.nn.Linear(64, 160), torch.nn.Tanh(), torch.nn.Linear(160, 10))
+
+
+def train(model, local, steps, rank=0):
+    for step in steps:
+        x = torch.randn(32, 64, generator=torch.Generator().manual_seed(100 * step + rank))
+        local.optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), x[:, :10].argmax(1))
+        loss.backward()
+        local.step()
+    return loss.item()
+
+
+def flat(model):
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+def adam(model):
+    return torch.optim.AdamW(model.parameters(), lr=3e-3)
+
+
+class Alone(unittest.TestCase):
+    def test_everything_sent_is_the_optimizer_alone(self):
+        ours, plain = net(), net()
+        local = LocalSteps(ours, adam(ours), "density=1,feedback=none,value=f32", every=4)
+        alone = adam(plain)
+        for step in range(10):
+            train(ours, local, [step])
+            x = torch.randn(32, 64, generator=torch.Generator().manual_seed(100 * step))
+            alone.zero_grad()
+            F.cross_entropy(plain(x), x[:, :10].argmax(1)).backward()
+            alone.step()
+        self.assertEqual((local.rounds, local.count, local.shared), (2, 2, False))
+        self.assertLess((flat(ours) - flat(plain)).abs().max(), 1e-5)  # w - (w - x) is rounded
+
+    def test_what_is_not_sent_stays_in_the_residual(self):
+        model = net()
+        before = flat(model)
+        local = LocalSteps(model, adam(model), "density=0.0625,residual=f32,value=f32,vectors=sparse,min_size=0", every=3)
+        train(model, local, range(2))
+        changed = flat(model) - before
+        self.assertTrue((changed != 0).float().mean() > 0.9)
+        local.exchange()
+        kept = torch.cat([r.flatten() for r in local._engine.residuals().values()])
+        sent = flat(model) - before
+        self.assertLess((sent != 0).float().mean(), 0.1)
+        self.assertLess((sent - kept - changed).abs().max(), 1e-6)
+        self.assertTrue(local.shared)
+
+    def test_the_outer_rate_scales_the_change(self):
+        ends = []
+        for outer in (1.0, 0.5):
+            model = net()
+            before = flat(model)
+            train(model, LocalSteps(model, adam(model), every=5, outer=outer), range(5))
+            ends.append(flat(model) - before)
+        self.assertLess((0.5 * ends[0] - ends[1]).abs().max(), 1e-6)
+
+    def test_a_saved_state_continues_bit_for_bit(self):
+        ours, again = net(), net(1)
+        local = LocalSteps(ours, adam(ours), "frugrad,residual=int8", every=4)
+        train(ours, local, range(6))
+        saved = copy.deepcopy([part.state_dict() for part in (ours, local.optimizer, local)])
+        train(ours, local, range(6, 12))
+        resumed = LocalSteps(again, adam(again), "frugrad,residual=int8", every=4)
+        for part, state in zip((again, resumed.optimizer, resumed), saved):
+            part.load_state_dict(state)
+        train(again, resumed, range(6, 12))
+        self.assertTrue(torch.equal(flat(ours), flat(again)))
+        with self.assertRaisesRegex(ValueError, "with this config"):
+            LocalSteps(again, adam(again), every=4).load_state_dict(saved[2])
+
+    def test_configs_that_do_not_fit_are_refused(self):
+        model = net()
+        for config, options, text in (("frugrad", {}, "give every=H"), ("dgc", {"every": 2}, "count it twice"),
+                                      ("gsgd", {"every": 2}, "share none"), ("frugrad", {"every": -1}, "local")):
+            with self.assertRaisesRegex((ValueError, ConfigError), text):
+                LocalSteps(model, adam(model), config, **options)
+        with self.assertRaisesRegex(ValueError, "LocalSteps"):
+            frugrad.torch.DDPState(model, "frugrad,local=4")
+        with self.assertRaisesRegex(ValueError, "LocalSteps"):
+            frugrad.torch.StreamingOptimizer(model.parameters(), config="frugrad,local=4")
+
+
+def train_together(config):
+    import torch.distributed as dist
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    model = net(rank)
+    local = LocalSteps(model, adam(model), config, every=5, total_steps=40)
+    first = train(model, local, range(1), rank)
+    last = train(model, local, range(1, 40), rank)
+    stats = local.stats()
+    dist.destroy_process_group()
+    return dict(sum=flat(model).double().sum().item(), first=first, last=last, **stats)
+
+
+class Together(unittest.TestCase):
+    def test_processes_share_weights_and_learn(self):
+        for config in ("sparseloco,vectors=sparse,min_size=0", "density=1,feedback=none,value=f32,reduce=dense"):
+            every = support.values(support.torchrun(2, train_together, args=[config]))
+            self.assertEqual(len({each["sum"] for each in every}), 1, config)
+            for each in every:
+                self.assertLess(each["last"], each["first"])
+                self.assertEqual(each["rounds"], 8)
+        self.assertGreater(each["bytes_sent"], 0)
+
+
+if __name__ == "__main__":
+    unittest.main()

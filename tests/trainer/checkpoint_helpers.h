@@ -52,7 +52,7 @@ static inline bool open_state(frug_comm *comm, uint64_t seed, const char *method
     frug_compressor_options options = FRUG_COMPRESSOR_OPTIONS_INIT;
     options.threads = 1;
     options.source = (uint32_t)frug_comm_rank(comm);
-    *s = (sample_state){{comm, sample_graph(seed), NULL, NULL}, NULL};
+    *s = (sample_state){{.comm = comm, .graph = sample_graph(seed)}, NULL};
     bool good = s->state.graph && fgt_graph_layout(s->state.graph, &s->layout) == 0 &&
                 frug_config_create(method, &config) == FRUG_OK &&
                 frug_compressor_create(config, s->layout, &options, &s->state.compressor) == FRUG_OK &&

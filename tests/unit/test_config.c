@@ -331,7 +331,8 @@ static void errors_list_the_accepted_values_if_none_is_near(void **state) {
     assert_refused(
         "zzzzzz",
         "config: unknown preset 'zzzzzz' at position 1; accepted: frugrad frugrad-sgd frugrad-adam frugrad-muon dense "
-        "frugrad-paper topk randomk dgc threshold qsgd onebit 2:4 rows channels heads learned hybrid anneal demo gsgd");
+        "frugrad-paper topk randomk dgc threshold qsgd onebit 2:4 rows channels heads learned hybrid anneal demo "
+        "sparseloco gsgd");
     assert_refused("mask=perhaps", "config: unknown value 'perhaps' of mask at position 6; accepted: auto on off");
     assert_refused("dense,momentum=1", "config: bad value '1' of momentum at position 16; accepted: 0 to below 1");
     assert_refused("levels=128", "config: bad value '128' of levels at position 8; accepted: 1 to 127");

@@ -10,13 +10,12 @@
 
 #define OPAQUE(x) __asm__("" : "+r"(x))
 
-/* Prefetches into the L2 cache. Floats of a residual that is not in place are in the workspace. */
+/* Prefetches into the L2 cache. Floats of a residual that is not in place are in the workspace; bytes of a stored one
+ * are so few that prefetching them was no faster. */
 INLINE void prefetch_next(const frugi_batch *batch, size_t at) {
     at += (size_t)batch->blocks * batch->block;
     for (size_t i = 0; i < 64; i += 16)
         _mm_prefetch((const char *)(batch->grad + at + i), _MM_HINT_T1);
-    for (size_t i = 0; i < 64 && batch->stored; i += 32)
-        _mm_prefetch((const char *)stored_at(batch, batch->format, at + i), _MM_HINT_T1);
     for (size_t i = 0; i < 64 && !batch->stored && (batch->saved || batch->before != batch->acc); i += 16)
         _mm_prefetch((const char *)(batch->before + at + i), _MM_HINT_T1);
 }

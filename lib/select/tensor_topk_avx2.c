@@ -5,9 +5,15 @@
 #include <immintrin.h>
 
 #define VECTOR 32u
-#define STRIDE 8u
+#define MARKS  lanes
 #define FEW    8u
 #include "select/tensor_topk_scan.h"
+
+#include "select/tensor_topk_lanes.h"
+
+INLINE lanes reach(const float *x, uint32_t key) {
+    return (lanes)((signed_lanes)load_magnitudes(x) > (int32_t)key - 1);
+}
 
 INLINE uint64_t pack(const lanes *m) {
     uint64_t bits = 0;
@@ -17,11 +23,32 @@ INLINE uint64_t pack(const lanes *m) {
     return bits;
 }
 
-INLINE void write_lanes(uint32_t bits, const float *x, uint32_t base, uint32_t *index, float *value) {
-    __m256i position = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)frugi_bit_positions[bits]));
-    _mm256_storeu_si256((__m256i *)(void *)index, _mm256_add_epi32(position, _mm256_set1_epi32((int)base)));
-    _mm256_storeu_ps(value, _mm256_permutevar8x32_ps(_mm256_loadu_ps(x), position));
+/* For each byte of a word, the number of set bits up to its end. */
+INLINE uint64_t count_bits_before(uint64_t bits) {
+    bits -= bits >> 1 & 0x5555555555555555u;
+    bits = (bits & 0x3333333333333333u) + (bits >> 2 & 0x3333333333333333u);
+    bits = (bits + (bits >> 4)) & 0x0f0f0f0f0f0f0f0fu;
+    return bits * 0x0101010101010101u;
 }
+
+INLINE uint32_t count_bits(uint64_t bits) {
+    return (uint32_t)(count_bits_before(bits) >> 56);
+}
+
+INLINE void write_many(uint64_t bits, const float *x, uint32_t base, uint32_t *index, float *value) {
+    uint64_t before = count_bits_before(bits) << 8;
+#pragma GCC unroll 8
+    for (uint32_t i = 0; i < GROUP; i += 8) {
+        uint32_t out = (uint32_t)(before >> i) & 255u;
+        long long positions = (long long)frugi_bit_positions[(bits >> i) & 255u];
+        __m256i position = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(positions));
+        _mm256_storeu_si256((__m256i *)(void *)(index + out),
+                            _mm256_add_epi32(position, _mm256_set1_epi32((int)(base + i))));
+        _mm256_storeu_ps(value + out, _mm256_permutevar8x32_ps(_mm256_loadu_ps(x + i), position));
+    }
+}
+
+#include "select/tensor_topk_words.h"
 
 INLINE signed_lanes rotate_1(signed_lanes v) {
     return (signed_lanes)_mm256_shuffle_epi32((__m256i)v, 0x39);

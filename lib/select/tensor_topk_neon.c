@@ -3,12 +3,20 @@
  */
 #include "select/tensor_topk_kernel.h"
 
-#include <arm_neon.h>
+#include "select/block_topk_neon.h"
+#include "select/expand_bits.h"
 
 #define VECTOR 16u
-#define STRIDE 8u
-#define FEW    8u
+#define MARKS  lanes
+#define PAGE   256u /* elements that a byte can number */
 #include "select/tensor_topk_scan.h"
+
+#include "select/tensor_topk_lanes.h"
+
+/* Finite floats compare as the integers do. */
+INLINE lanes reach(const float *x, uint32_t key) {
+    return (lanes)vcageq_f32(vld1q_f32(x), vdupq_n_f32(frugi_bits_f32(key)));
+}
 
 /* Narrow sixteen lanes to sixteen bytes; byte i of eight has bit i set, or none. */
 INLINE uint8x16_t narrow(const lanes *m) {
@@ -23,16 +31,40 @@ INLINE uint64_t pack(const lanes *m) {
     return vgetq_lane_u64((uint64x2_t)vpaddq_u8(sum, sum), 0);
 }
 
-/* A table lookup moves the bytes of the values: those of lane p are 4 p .. 4 p + 3. */
-INLINE void write_lanes(uint32_t bits, const float *x, uint32_t base, uint32_t *index, float *value) {
-    const uint32x4_t four = vdupq_n_u32(0x04040404u), bytes = vdupq_n_u32(0x03020100u);
-    uint16x8_t position = vmovl_u8(vcreate_u8(frugi_bit_positions[bits]));
-    uint32x4_t low = vmovl_u16(vget_low_u16(position)), high = vmovl_high_u16(position);
-    uint8x16x2_t eight = {{(uint8x16_t)vld1q_f32(x), (uint8x16_t)vld1q_f32(x + 4)}};
-    vst1q_u32(index, vaddq_u32(low, vdupq_n_u32(base)));
-    vst1q_u32(index + 4, vaddq_u32(high, vdupq_n_u32(base)));
-    vst1q_f32(value, (float32x4_t)vqtbl2q_u8(eight, (uint8x16_t)vmlaq_u32(bytes, low, four)));
-    vst1q_f32(value + 4, (float32x4_t)vqtbl2q_u8(eight, (uint8x16_t)vmlaq_u32(bytes, high, four)));
+/* Write 16 positions, plus base. */
+INLINE void write_indices(const uint8_t *position, uint32x4_t base, uint32_t *index) {
+    uint8x16_t p = vld1q_u8(position);
+    uint16x8_t low = vmovl_u8(vget_low_u8(p)), high = vmovl_high_u8(p);
+    vst1q_u32(index, vaddw_u16(base, vget_low_u16(low)));
+    vst1q_u32(index + 4, vaddw_high_u16(base, low));
+    vst1q_u32(index + 8, vaddw_u16(base, vget_low_u16(high)));
+    vst1q_u32(index + 12, vaddw_high_u16(base, high));
+}
+
+/* Lists of positions, one byte each, are made for all pages before they are read: data that was just written in
+ * overlapping pieces is not read back at once. */
+static uint32_t take(const float *x, const uint64_t *bits, uint32_t words, uint32_t base, uint32_t *index,
+                     float *value) {
+    uint8_t position[FRUGI_TOPK_CHUNK + 16];
+    uint32_t n = 0, end[FRUGI_TOPK_CHUNK / PAGE];
+    for (uint32_t w = 0; w < words; w++) {
+        if (bits[w])
+            n += expand_bits(bits[w], (uint8_t)(GROUP * w), 8, position + n);
+        end[w / (PAGE / GROUP)] = n;
+    }
+    memset(position + n, 0, 16);
+    for (uint32_t page = 0, e = 0; page * (PAGE / GROUP) < words; page++) {
+        const float *from = x + PAGE * page;
+        for (uint32_t j = e; j < end[page]; j += 16)
+            write_indices(position + j, vdupq_n_u32(base + PAGE * page), index + j);
+        for (; e + 8 <= end[page]; e += 8)
+#pragma GCC unroll 8
+            for (uint32_t j = e; j < e + 8; j++)
+                value[j] = from[position[j]];
+        for (; e < end[page]; e++)
+            value[e] = from[position[e]];
+    }
+    return n;
 }
 
 INLINE signed_lanes rotate_1(signed_lanes v) {

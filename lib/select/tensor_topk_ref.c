@@ -2,9 +2,15 @@
 #include "select/tensor_topk_kernel.h"
 
 #define VECTOR 16u
-#define STRIDE 8u
+#define MARKS  lanes
 #define FEW    8u
 #include "select/tensor_topk_scan.h"
+
+#include "select/tensor_topk_lanes.h"
+
+INLINE lanes reach(const float *x, uint32_t key) {
+    return (lanes)((signed_lanes)load_magnitudes(x) > (int32_t)key - 1);
+}
 
 INLINE uint64_t pack(const lanes *m) {
     uint64_t bits = 0;
@@ -15,13 +21,27 @@ INLINE uint64_t pack(const lanes *m) {
     return bits;
 }
 
-INLINE void write_lanes(uint32_t bits, const float *x, uint32_t base, uint32_t *index, float *value) {
+/* For each byte of a word, the number of set bits up to its end. */
+INLINE uint64_t count_bits_before(uint64_t bits) {
+    bits -= bits >> 1 & 0x5555555555555555u;
+    bits = (bits & 0x3333333333333333u) + (bits >> 2 & 0x3333333333333333u);
+    bits = (bits + (bits >> 4)) & 0x0f0f0f0f0f0f0f0fu;
+    return bits * 0x0101010101010101u;
+}
+
+INLINE uint32_t count_bits(uint64_t bits) {
+    return (uint32_t)(count_bits_before(bits) >> 56);
+}
+
+INLINE void write_many(uint64_t bits, const float *x, uint32_t base, uint32_t *index, float *value) {
     for (uint32_t e = 0; bits; bits &= bits - 1, e++) {
         uint32_t at = lowest(bits);
         index[e] = base + at;
         value[e] = x[at];
     }
 }
+
+#include "select/tensor_topk_words.h"
 
 INLINE signed_lanes rotate_1(signed_lanes v) {
     return __builtin_shufflevector(v, v, 1, 2, 3, 0);

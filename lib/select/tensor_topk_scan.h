@@ -1,35 +1,42 @@
 /*
  * tensor_topk_scan.h - the scans of tensor_topk_kernel.h in vectors of any width; the body of their variants.
  *
- * The results of 64 comparisons are packed into the bits of one word. Words without a bit are skipped; for others at
- * least eight indices are written, so that the usual density of a few percent takes no more branches. Cost: about one
- * instruction per element, so memory bandwidth is the limit.
+ * The results of 64 comparisons are packed into the bits of one word. Cost: about one instruction per element, so
+ * memory bandwidth is the limit.
  *
  * The including file defines
  *   VECTOR   bytes of a vector
- *   STRIDE   bits of a word that write_lanes() takes: 8 or 16
- *   FEW      up to this many bits of a word, at most 8, are written one by one
- *   pack(const lanes *m)   one bit per lane of 64 lanes that are all ones or all zeros
+ *   MARKS    the type of a comparison of all lanes of a vector: lanes that are all ones or all zeros, or bits
+ *   reach(x, key)      the lanes whose magnitudes are at least key
+ *   less(v, limit)     the lanes that are less than limit
+ *   pack(m)            one bit per lane of 64 lanes
+ *   add_marks(sum, m)  1 is added to each lane of sum that is marked
+ *   clear_marks(x, m)  the marked elements become 0
  *   rotate_1(v), rotate_2(v), rotate_3(v)   element i of every four becomes element i + 1, i + 2, i + 3 modulo 4
- *   write_lanes(bits, x, base, index, value)   write base + position and value of set bits; STRIDE entries are
- *            overwritten
+ *   take(x, bits, words, base, index, value)   as in the table of kernels
  */
 #include "base/float_bits.h"
 #include "select/bit_positions.h"
 
 #define WIDTH   (VECTOR / 4u)
 #define GROUP   64u
+#define TOP_BIT 0x80000000u
 #define VECTORS (GROUP / WIDTH)
 
 typedef uint32_t lanes __attribute__((vector_size(VECTOR)));
 
 typedef int32_t signed_lanes __attribute__((vector_size(VECTOR)));
 
-INLINE uint64_t pack(const lanes *m);
+INLINE MARKS reach(const float *x, uint32_t key);
+INLINE MARKS less(signed_lanes v, int32_t limit);
+INLINE uint64_t pack(const MARKS *m);
+INLINE lanes add_marks(lanes sum, MARKS m);
+INLINE void clear_marks(float *x, MARKS m);
 INLINE signed_lanes rotate_1(signed_lanes v);
 INLINE signed_lanes rotate_2(signed_lanes v);
 INLINE signed_lanes rotate_3(signed_lanes v);
-INLINE void write_lanes(uint32_t bits, const float *x, uint32_t base, uint32_t *index, float *value);
+static uint32_t take(const float *x, const uint64_t *bits, uint32_t words, uint32_t base, uint32_t *index,
+                     float *value);
 
 INLINE lanes load_magnitudes(const float *x) {
     lanes v;
@@ -56,21 +63,22 @@ static uint64_t count(const float *x, uint64_t n, uint32_t key) {
     uint64_t i = 0;
     for (; i + 4 * WIDTH <= n; i += 4 * WIDTH)
         for (uint32_t j = 0; j < 4; j++)
-            sum[j] -= (lanes)(load_magnitudes(x + i + j * WIDTH) >= key);
+            sum[j] = add_marks(sum[j], reach(x + i + j * WIDTH, key));
     uint64_t reaching = sum_lanes(sum);
     for (; i < n; i++)
         reaching += frugi_magnitude(x[i]) >= key;
     return reaching;
 }
 
-/* The elements of a group that are inside the bracket, as bits; the counters of those below it are incremented. */
-INLINE uint64_t inside_bits(const float *x, uint32_t from, uint32_t width, lanes *below) {
-    lanes in[VECTORS];
+/* The elements of a group that are inside the bracket, as bits; the counters of those not below it are incremented.
+ * Both ends are moved by 2^31, because there may be no comparison of unsigned numbers. */
+INLINE uint64_t inside_bits(const float *x, uint32_t from, uint32_t width, lanes *reaching) {
+    MARKS in[VECTORS];
 #pragma GCC unroll 16
     for (uint32_t j = 0; j < VECTORS; j++) {
-        lanes d = load_magnitudes(x + j * WIDTH) - from;
-        below[j % 4] += d >> 31; /* both are below 2^31 */
-        in[j] = (lanes)(d < width);
+        lanes d = load_magnitudes(x + j * WIDTH) - (from - TOP_BIT);
+        reaching[j % 4] += d >> 31; /* magnitudes are below 2^31 */
+        in[j] = less((signed_lanes)d, (int32_t)(width - TOP_BIT));
     }
     return pack(in);
 }
@@ -86,7 +94,7 @@ static uint64_t gather(const float *x, uint64_t n, uint32_t from, uint32_t width
         for (bits &= bits - 1; bits; bits &= bits - 1)
             list[out++] = frugi_magnitude(x[i + lowest(bits)]);
     }
-    uint64_t below = sum_lanes(sum), written = out;
+    uint64_t below = i - sum_lanes(sum), written = out;
     if (n - i > GROUP) { /* the list is full */
         uint64_t low = n - i - count(x + i, n - i, from);
         *inside = out + n - i - low - count(x + i, n - i, from + width);
@@ -106,8 +114,11 @@ static uint64_t gather(const float *x, uint64_t n, uint32_t from, uint32_t width
 }
 
 static void clear(float *x, uint32_t n, uint32_t key) {
-    for (uint32_t i = 0; i < n; i++)
-        x[i] = frugi_bits_f32(frugi_magnitude(x[i]) >= key ? 0 : frugi_f32_bits(x[i]));
+    uint32_t i = 0;
+    for (; i + WIDTH <= n; i += WIDTH)
+        clear_marks(x + i, reach(x + i, key));
+    for (; i < n; i++)
+        x[i] = frugi_magnitude(x[i]) >= key ? 0.0f : x[i];
 }
 
 /* An element is selected if fewer than k others are larger, or equal and before it: adding 1 to those before it makes
@@ -120,73 +131,34 @@ static void mark_fours(const float *x, uint32_t words, uint32_t k, uint32_t mask
     second = -(lane > 1);
     third = -(lane > 0);
     for (uint32_t w = 0; w < words; w++, x += GROUP) {
-        lanes in[VECTORS];
+        MARKS in[VECTORS];
 #pragma GCC unroll 16
         for (uint32_t j = 0; j < VECTORS; j++) {
-            signed_lanes key = (signed_lanes)(load_magnitudes(x + j * WIDTH) & mask);
-            signed_lanes larger = (rotate_1(key) + first > key) + (rotate_2(key) + second > key) +
-                                  (rotate_3(key) + third > key); /* minus their number */
-            in[j] = (lanes)(larger > -(int32_t)k);
+            signed_lanes key = (signed_lanes)(load_magnitudes(x + j * WIDTH) & mask), zero = {0};
+            signed_lanes larger =
+                zero - (rotate_1(key) + first > key) - (rotate_2(key) + second > key) - (rotate_3(key) + third > key);
+            in[j] = less(larger, (int32_t)k);
         }
         bits[w] = pack(in);
     }
 }
 
-/* For each byte of a word, the number of set bits up to its end. */
-INLINE uint64_t count_bits_before(uint64_t bits) {
-    bits -= bits >> 1 & 0x5555555555555555u;
-    bits = (bits & 0x3333333333333333u) + (bits >> 2 & 0x3333333333333333u);
-    bits = (bits + (bits >> 4)) & 0x0f0f0f0f0f0f0f0fu;
-    return bits * 0x0101010101010101u;
-}
-
-/* Write base + position and value of the set bits of a word: a few one by one, many in lanes. Up to FRUGI_TOPK_EXTRA
- * more are overwritten. Returns their number. */
-INLINE uint32_t write_entries(uint64_t bits, const float *x, uint32_t base, uint32_t *index, float *value) {
-    uint64_t before = count_bits_before(bits);
-    uint32_t n = (uint32_t)(before >> 56);
-    if (n <= FEW) {
-#pragma GCC unroll 8
-        for (uint32_t j = 0; j < FEW; j++, bits &= bits - 1) {
-            uint32_t at = lowest(bits);
-            index[j] = base + at;
-            value[j] = x[at];
-        }
-        return n;
-    }
-    before <<= 8;
-#pragma GCC unroll 8
-    for (uint32_t i = 0; i < GROUP; i += STRIDE) {
-        uint32_t out = (uint32_t)(before >> i) & 255u, some = (uint32_t)(bits >> i) & ((1u << STRIDE) - 1);
-        write_lanes(some, x + i, base + i, index + out, value + out);
-    }
-    return n;
-}
-
+/* All comparisons come first: the CPU would have to wait for the bits of a word before it could write its entries. */
 static uint32_t emit(const float *x, uint32_t n, uint32_t base, uint32_t key, uint32_t *index, float *value) {
-    uint32_t i = 0, out = 0;
-    for (; i + GROUP <= n; i += GROUP) {
-        lanes reach[VECTORS];
+    uint64_t bits[FRUGI_TOPK_CHUNK / GROUP];
+    uint32_t words = n / GROUP;
+    for (uint32_t w = 0; w < words; w++) {
+        MARKS reaching[VECTORS];
 #pragma GCC unroll 16
         for (uint32_t j = 0; j < VECTORS; j++)
-            reach[j] = (lanes)(load_magnitudes(x + i + j * WIDTH) >= key);
-        uint64_t bits = pack(reach);
-        if (bits)
-            out += write_entries(bits, x + i, base + i, index + out, value + out);
+            reaching[j] = reach(x + w * GROUP + j * WIDTH, key);
+        bits[w] = pack(reaching);
     }
-    for (; i < n; i++) {
+    uint32_t out = take(x, bits, words, base, index, value);
+    for (uint32_t i = words * GROUP; i < n; i++) {
         index[out] = base + i;
         value[out] = x[i];
         out += frugi_magnitude(x[i]) >= key;
     }
-    return out;
-}
-
-static uint32_t take(const float *x, const uint64_t *bits, uint32_t words, uint32_t base, uint32_t *index,
-                     float *value) {
-    uint32_t out = 0;
-    for (uint32_t w = 0; w < words; w++)
-        if (bits[w])
-            out += write_entries(bits[w], x + w * GROUP, base + w * GROUP, index + out, value + out);
     return out;
 }

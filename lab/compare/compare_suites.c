@@ -112,6 +112,7 @@ static const row evidence[] = {
     {.id = "powersgd-1", .label = "PowerSGD, rank 1", .config = "powersgd,rank=1", CLIPPED},
     {.id = "powersgd-4", .label = "PowerSGD, rank 4", .config = "powersgd,rank=4", CLIPPED},
     {.id = "demo", .label = "DeMo without DCT", .config = "demo", .optimizer = FGL_OPTIMIZER_SIGN, CLIPPED},
+    {.id = "sparseloco", .label = "SparseLoCo, 30 local steps", .config = "sparseloco", CLIPPED},
     {.id = NULL},
 };
 

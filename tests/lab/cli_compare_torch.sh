@@ -87,7 +87,7 @@ touch all/minilm/model.safetensors
 grep -v '^#' plan.evidence >commands.evidence
 if grep -v -- '--clip auto' commands.evidence; then fail "a method is clipped otherwise"; fi
 for task in gpt2-linux resnet18-cifar10 resnet50-cifar10 minilm-sst2 minilm-mrpc minilm-cola; do
-    for method in dense muon frugrad frugrad-99 frugrad-999 frugrad-muon topk powersgd-4 demo; do
+    for method in dense muon frugrad frugrad-99 frugrad-999 frugrad-muon topk powersgd-4 demo sparseloco; do
         grep -q "^# $task, $method: " plan.evidence || fail "no $method of $task in the plan"
     done
 done

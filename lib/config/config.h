@@ -149,6 +149,9 @@ typedef enum frugi_topology_kind {
     FRUGI_TOPOLOGY_RANDOM
 } frugi_topology_kind;
 
+/** What callers transform blocks of gradients to before they compress them. */
+typedef enum frugi_transform { FRUGI_TRANSFORM_OFF, FRUGI_TRANSFORM_COSINE, FRUGI_TRANSFORM_HADAMARD } frugi_transform;
+
 /** How the retention of feedback=merged is found: config/retention.c. */
 typedef enum frugi_hold {
     FRUGI_HOLD_NUMBER,   /* off is 0 */
@@ -183,6 +186,7 @@ struct frug_config {
     uint64_t warmup;      /* number of steps at the start that send everything */
     uint64_t dense_every; /* after which number of steps one sends everything; 0: never */
 
+    frugi_transform transform; /* of blocks, by the caller */
     frugi_feedback feedback;
     double beta;     /* decay of the residual; "auto" is resolved: 0.95, or 0.99 from 98 % sparsity on */
     int beta_auto;   /* whether it was "auto" */

@@ -47,6 +47,7 @@ WORD_FIELD(layers, frugi_layers)
 WORD_FIELD(norm, frugi_norm_rule)
 WORD_FIELD(frequency, int)
 WORD_FIELD(strict, int)
+WORD_FIELD(transform, frugi_transform)
 WORD_FIELD(feedback, frugi_feedback)
 WORD_FIELD(mask, frugi_mask)
 WORD_FIELD(residual, frugi_residual)
@@ -269,6 +270,11 @@ static const frugi_option_row rows[] = {
     {{"warmup", "a whole number", "0", "number of steps at the start that send everything"}, COUNT(warmup)},
     {{"dense_every", "a whole number", "0", "send everything every this many steps (500 is usual); 0: never"},
      COUNT(dense_every)},
+
+    {{"transform", "off|cosine|hadamard", "off",
+      "blocks are sent as coefficients of an orthonormal transform of two dimensions, so that each entry changes all "
+      "weights of a block; done by the trainers"},
+     WORDS(transform)},
 
     /* Error feedback. */
     {{"feedback", "merged|plain|dgc|none|ef21", "merged",

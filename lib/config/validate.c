@@ -143,6 +143,18 @@ static frug_status check_reduce(const frug_config *c) {
     return FRUG_OK;
 }
 
+static frug_status check_transform(const frug_config *c) {
+    if (c->transform == FRUGI_TRANSFORM_OFF)
+        return FRUG_OK;
+    FRUG_FAIL_IF(c->segment != FRUGI_SEGMENT_BLOCK || c->unit != FRUGI_UNIT_ELEMENT || c->block == 128, FRUG_ERR_CONFIG,
+                 "config: transform is of square blocks of elements, so it needs segment=block, unit=element and "
+                 "block=64, 256, 1024 or 4096");
+    FRUG_FAIL_IF(c->local > 0, FRUG_ERR_CONFIG, "config: local steps do not support transform; choose transform=off");
+    FRUG_FAIL_IF(c->reduce == FRUGI_REDUCE_DENSE || c->reduce == FRUGI_REDUCE_GOSSIP, FRUG_ERR_CONFIG,
+                 "config: transform is for compressed gradients; choose transform=off, or another reduce");
+    return FRUG_OK;
+}
+
 static frug_status check_local(const frug_config *c) {
     FRUG_FAIL_IF(c->local > 0 && c->reduce == FRUGI_REDUCE_GOSSIP, FRUG_ERR_CONFIG,
                  "config: local exchanges differences to weights that all workers share, but with reduce=gossip they "
@@ -163,5 +175,6 @@ frug_status frugi_config_validate(const frug_config *config) {
     FRUG_TRY(check_feedback(config));
     FRUG_TRY(check_codes(config));
     FRUG_TRY(check_local(config));
+    FRUG_TRY(check_transform(config));
     return check_reduce(config);
 }

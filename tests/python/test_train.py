@@ -27,7 +27,7 @@ from frugrad.torch.trainer.optimizers import FlatOptimizer  # noqa: E402
 from frugrad.torch.trainer.power_sgd import PowerSGD  # noqa: E402
 from frugrad.torch.trainer.learning_rate import parse_schedule  # noqa: E402
 from frugrad.torch.trainer.wordpiece import WordPiece  # noqa: E402
-from frugrad.torch.trainer.workers import make_planner  # noqa: E402
+from frugrad.torch.trainer.workers import Transform, make_planner  # noqa: E402
 
 DATA = Path(os.environ.get("FRUGRAD_DATA") or "/nonexistent")
 GPT2, BERT = "gpt2-small:layers=1,width=32,heads=2,length=16,dropout=0", "bert-small:layers=1,width=32,heads=2,length=8"
@@ -232,6 +232,23 @@ class Judging(Case):
         one, four = (self.text("--method", "frugrad", "--workers", n, "--batch", 8 // n, steps=2) for n in (1, 4))
         frame = four["bytes_sent"] // 6
         self.assertEqual(four["library_bytes"] - one["library_bytes"], 3 * frame)
+
+    def test_transforms_are_orthonormal_and_undone(self):
+        model = torch.nn.Linear(70, 130)
+        for kind, block in (("cosine", 4096), ("hadamard", 256)):
+            config = Config(f"transform={kind},block={block}")
+            flat = Flat(model, config, torch.device("cpu"))
+            transform, was = Transform(config, flat), torch.randn(flat.n)
+            flat.grad.copy_(was)
+            transform.forward()
+            self.assertAlmostEqual((flat.grad.norm() / was.norm()).item(), 1, places=5)
+            self.assertGreater((flat.grad - was).norm(), 1)
+            whole = 70 * 130 // block * block
+            self.assertTrue(torch.equal(flat.grad[whole:9100], was[whole:9100]))  # an incomplete block
+            self.assertAlmostEqual(flat.grad[0].item(), was[:block].sum().item() / block ** 0.5, places=4)
+            transform.inverse()
+            self.assertLess((flat.grad - was).abs().max(), 1e-5)
+        self.assertEqual(Transform(Config("frugrad"), flat).squares, [])
 
     def test_local_steps(self):
         log, words = self.folder / "local", ("--workers", 2, "--batch", 4, "--clip", 1)

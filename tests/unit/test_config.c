@@ -7,7 +7,8 @@
 
 #define DEFAULTS                                                                                                       \
     "rule=topk,segment=block,block=256,unit=element,score=l2,select=hist,schedule=constant:0.9375,layers=even,"        \
-    "norm=off,frequency=off,strict=off,warmup=0,dense_every=0,feedback=merged,beta=auto,hold=off,momentum=0.9,theta="  \
+    "norm=off,frequency=off,strict=off,warmup=0,dense_every=0,transform=off,feedback=merged,beta=auto,hold=off,"       \
+    "momentum=0.9,theta="                                                                                              \
     "0.1,"                                                                                                             \
     "mask=auto,clip=0,residual=int8,index=fixed,value=bf16,bucket=auto,levels=127,qnorm=l2,reduce=gather,down=union,"  \
     "node=0,servers=1,staleness=0,topology=ring,gamma=0.2,average_every=0,local=0,outer=1,min_size=4096,"              \
@@ -180,7 +181,8 @@ static void presets_expand_to_their_options(void **state) {
                 "segment=tensor,schedule=dgc:0.999:5:0.1,feedback=dgc,mask=on,residual=f32,value=f32,index=auto");
     assert_same("2:4", "segment=2:4,schedule=constant:0.5");
     assert_same("anneal", "schedule=anneal:0.99:0.9");
-    assert_same("demo", "block=4096,schedule=constant:0.9921875,beta=0.999,residual=f32,value=f32");
+    assert_same("demo", "block=4096,schedule=constant:0.9921875,transform=cosine,beta=0.995,hold=0.8,residual=f32,"
+                        "value=f32");
     assert_same("sparseloco", "local=30,block=4096,schedule=constant:0.984375,beta=0.95,value=two_bit");
     assert_same("gsgd", "reduce=gossip,segment=tensor,schedule=constant:0.6,feedback=none,index=auto,value=f32");
     assert_same("frugrad-sgd", "beta=0.95,hold=auto");

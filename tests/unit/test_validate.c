@@ -40,6 +40,12 @@ static void options_that_contradict_each_other_are_rejected_with_a_reason(void *
         {"layers=budget,reduce=split",
          "config: layers=budget needs one threshold over all tensors, but a rank of reduce=split has only its shard; "
          "choose reduce=gather"},
+        {"transform=cosine,block=128", "config: transform is of square blocks of elements, so it needs segment=block, "
+                                       "unit=element and block=64, 256, "
+                                       "1024 or 4096"},
+        {"transform=hadamard,local=4", "config: local steps do not support transform; choose transform=off"},
+        {"dense,transform=cosine",
+         "config: transform is for compressed gradients; choose transform=off, or another reduce"},
         {"gsgd,local=4", "config: local exchanges differences to weights that all workers share, but with "
                          "reduce=gossip they share none; choose local=0 or another reduce"},
         {"local=4,feedback=ef21",

@@ -181,6 +181,8 @@ static void update_weights(fgt_buckets *b, uint64_t begin, uint64_t count, const
 /* Callback on the reducer's thread: the bucket holds the mean over all workers. */
 static void bucket_done(void *ctx, const frug_bucket *sent, frug_status status) {
     fgt_buckets *b = ctx;
+    if (status == FRUG_OK)
+        fgt_transform_inverse(b->options.transform, sent->range, sent->grad);
     if (status == FRUG_OK && !b->options.deferred_update)
         update_weights(b, sent->range.begin, sent->range.count, sent->grad);
     release_bucket_slot(b, sent->grad);
@@ -275,6 +277,7 @@ static void submit_bucket(fgt_buckets *b, const fgt_bucket *k, float *memory) {
     out.done = bucket_done;
     out.ctx = b;
     frug_status status = FRUG_OK;
+    fgt_transform_forward(b->options.transform, out.range, memory);
     if (!b->options.reducer)
         bucket_done(b, &out, FRUG_OK);
     else if (b->options.overlap) {

@@ -18,6 +18,7 @@
 #ifndef FGT_BUCKETS_H
 #define FGT_BUCKETS_H
 
+#include "trainer/exchange/block_transform.h"
 #include "trainer/exchange/clip_norm.h"
 #include "frugrad.h"
 #include "trainer/nn/graph.h"
@@ -30,6 +31,7 @@ typedef struct fgt_buckets_options {
     fgt_graph *graph;
     frug_reducer *reducer; /* NULL: no exchange; the optimizer gets this worker's own gradient */
     frug_optimizer *optimizer;
+    const fgt_transform *transform; /* of what is exchanged; or NULL */
     int workers;
     uint64_t bytes;       /* of a bucket, approximately; 0: 1/64 of the parameters, from 1 MiB to 25 MiB */
     bool full_gradient;   /* the full gradient exists (dense training) */

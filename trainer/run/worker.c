@@ -221,6 +221,8 @@ static int open_exchange(fgt_worker *w) {
         return fgio_library_error("--optimizer");
     if (w->rank == 0)
         fgt_warn_optimizer(job, &w->run->model, w->run->config, frug_optimizer_text(w->optimizer));
+    if (w->reducer && fgt_transform_create(w->run->config, w->layout, &w->transform) != FGIO_EXIT_OK)
+        return FGIO_EXIT_FAIL;
     return every > 0 && w->reducer ? fgt_local_create(w->reducer, every, outer, w->size, w->graph->weights,
                                                       frug_layout_elements(w->layout), &w->local)
                                    : FGIO_EXIT_OK;
@@ -240,6 +242,7 @@ static int open_buckets(fgt_worker *w) {
     fgt_buckets_options want = {.graph = w->graph,
                                 .reducer = reducer,
                                 .optimizer = w->optimizer,
+                                .transform = w->transform,
                                 .workers = reducer ? w->size : 1,
                                 .bytes = job->bucket_bytes,
                                 .full_gradient = dense,
@@ -290,6 +293,7 @@ void fgt_worker_close(fgt_worker *w) {
     fgt_record_destroy(w->record);
     frug_optimizer_destroy(w->optimizer);
     frug_reducer_destroy(w->reducer);
+    fgt_transform_destroy(w->transform);
     fgt_local_destroy(w->local);
     frug_gossip_destroy(w->gossip);
     frug_layout_destroy(w->layout);

@@ -46,6 +46,7 @@ typedef struct fgt_worker {
     frug_reducer *reducer; /* NULL: --alone, or gossip */
     frug_gossip *gossip;   /* each worker has its own weights, which are averaged at the end: gossip.c */
     fgt_local *local;      /* local steps: each worker has its own weights and optimizer between exchanges; or NULL */
+    fgt_transform *transform; /* of gradients; or NULL */
     frug_optimizer *optimizer;
     fgt_buckets *buckets;
     /* Fine-tuning: */

@@ -59,6 +59,8 @@ def check(config: Config, optimizer: Optional[torch.optim.Optimizer]) -> None:
     if config.option("reduce") not in _REDUCE:
         raise ValueError(f"reduce={config.option('reduce')} is not for the hook, which takes reduce="
                          + ", ".join(_REDUCE))
+    if config.option("transform") != "off":
+        raise ValueError("transform is done by the trainers; the hook does not have it: leave it out")
     if config.option("local") != "0":
         raise ValueError("local steps exchange weights, not gradients: without DistributedDataParallel, by"
                          " frugrad.torch.LocalSteps; leave local out")

@@ -124,6 +124,8 @@ class StreamingOptimizer(torch.optim.Optimizer):
                  weight_decay: float = 0.0, total_steps: int = 0, threads: Optional[int] = None,
                  process_group: Optional[Any] = None):
         self.config, self.optimizer, self.total_steps = _core.Config(config, optimizer), optimizer, total_steps
+        if self.config.option("transform") != "off":
+            raise ValueError("transform is done by the trainers; StreamingOptimizer does not have it: leave it out")
         if self.config.option("local") != "0":
             raise ValueError("StreamingOptimizer exchanges gradients at every step; LocalSteps has local steps")
         self.group, self.threads = Group(process_group), threads or torch.get_num_threads()

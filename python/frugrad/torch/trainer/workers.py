@@ -4,6 +4,7 @@ An exchange gets ``flat.grad`` of one worker after the other and writes the mean
 would send: a frame to each of the others, or its part of a ring.
 """
 
+import math
 import sys
 from typing import List
 
@@ -62,12 +63,42 @@ class Exchange:
         """Raise if a frame since the last check was invalid."""
 
 
+class Transform:
+    """Option ``transform``: complete blocks of every tensor, as squares, to coefficients and back, in place."""
+
+    def __init__(self, config: Config, flat: Flat):
+        kind, block = config.option("transform"), int(config.option("block"))
+        side, self.squares = int(block ** 0.5), []
+        if kind == "off":
+            return
+        row, column = torch.arange(side).view(-1, 1).double(), torch.arange(side).view(1, -1).double()
+        if kind == "cosine":
+            matrix = torch.cos(math.pi / side * (column + 0.5) * row) * (2 / side) ** 0.5
+            matrix[0] /= 2 ** 0.5
+        else:
+            matrix = torch.ones(1, 1).double()
+            while len(matrix) < side:
+                matrix = torch.cat([torch.cat([matrix, matrix], 1), torch.cat([matrix, -matrix], 1)]) / 2 ** 0.5
+        self.matrix, at = matrix.float().to(flat.grad.device), 0
+        for size in flat.sizes:
+            self.squares.append(flat.grad[at:at + size // block * block].view(-1, side, side))
+            at += size
+
+    def forward(self) -> None:
+        for x in self.squares:
+            x.copy_(self.matrix @ x @ self.matrix.t())
+
+    def inverse(self) -> None:
+        for x in self.squares:
+            x.copy_(self.matrix.t() @ x @ self.matrix)
+
+
 class Frames(Exchange):
     """Base of exchanges of frames: a compressor and a frame of each worker."""
 
     def __init__(self, flat: Flat, workers: int, each: List, planner: Compressor, device: torch.device):
         super().__init__(flat, workers)
-        self.each, self.planner = each, planner
+        self.each, self.planner, self.transform = each, planner, Transform(planner.config, flat)
         room = each[0].bound(0, flat.n) + 15 & ~15
         make = torch.empty if device.type == "cpu" else torch.zeros
         self.frames = [make(room, dtype=torch.uint8, device=device) for _ in each]
@@ -98,6 +129,7 @@ class DeviceFrames(Frames):
         return torch.cuda.current_stream().cuda_stream if self.flat.grad.is_cuda else 0
 
     def add_gradient(self, worker: int, step: int) -> None:
+        self.transform.forward()
         frame = self.frames[worker]
         self.lengths[worker] = self.each[worker].compress(step, 0, self.flat.n, self.flat.grad.data_ptr(),
                                                           frame.data_ptr(), frame.numel(), self._stream())
@@ -106,6 +138,7 @@ class DeviceFrames(Frames):
         self.flat.grad.zero_()
         self.each[0].decode_add(step, [f.data_ptr() for f in self.frames], 1 / self.workers, 0, self.flat.n,
                                     self.flat.grad.data_ptr(), self._stream())
+        self.transform.inverse()
         if self.lengths[0] not in self._densities:  # here a length implies a density
             self._densities[self.lengths[0]] = sum(x * n for x, n in zip(shares(self.planner, step, len(
                 self.flat.sizes)), self.flat.sizes)) / self.flat.n
@@ -129,6 +162,7 @@ class HostFrames(Frames):
         self.name = "gather, frames made on the host" if gpu else self.name
 
     def add_gradient(self, worker: int, step: int) -> None:
+        self.transform.forward()
         if self.values is not self.flat.grad:
             self.values.copy_(self.flat.grad)
         frame = self.frames[worker]
@@ -141,6 +175,7 @@ class HostFrames(Frames):
                                     self.flat.n, self.values.data_ptr())
         if self.values is not self.flat.grad:
             self.flat.grad.copy_(self.values)
+        self.transform.inverse()
         self._count(self.each[0].stats()["density_now"])
 
 

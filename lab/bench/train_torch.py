@@ -2,7 +2,7 @@
 """A training step of `frugrad train` against PyTorch on the same processor, in turn, in one run.
 
     lab/bench/train_torch.py [--frugrad PATH] [--python PYTHON]... [--models resnet20,gpt2] [--threads 1,2]
-                             [--rounds 3] [--json]
+                             [--rounds 3] [--onednn both|on|off] [--json]
 
 Each --python names an interpreter with a PyTorch of its own (Debian's /usr/bin/python3, a virtual environment with a
 current build); it is tried with oneDNN on and off, and images also with channels last, and the best setting counts.
@@ -147,6 +147,7 @@ def main():
     p.add_argument("--threads", default="1,2")
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--steps", type=int, default=6)
+    p.add_argument("--onednn", choices=["both", "on", "off"], default="both")
     p.add_argument("--json", action="store_true")
     a = p.parse_args()
     rows = []
@@ -154,6 +155,7 @@ def main():
         what = MODELS[kind]
         for threads in (int(x) for x in a.threads.split(",")):
             settings = [(py, onednn, last) for py in a.python or [sys.executable] for onednn in (False, True)
+                        if a.onednn in ("both", "on" if onednn else "off")
                         for last in ((False,) if kind == "gpt2" else (False, True))]
             times = {s: [] for s in settings}
             own, versions = [], {}

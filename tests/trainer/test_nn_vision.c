@@ -193,6 +193,46 @@ static void gradients_add_up(void **state) {
     with_every_variant(check_sums_of_gradients);
 }
 
+/* Two convolutions of one value, so that the second adds to its gradient. */
+static void run_two_convs(const conv_case *k, int threads, uint32_t n, float *results, float *grads) {
+    fgt_graph *g = fgt_graph_create(35, threads);
+    fgt_value *x = fgt_op_input(g, 3, (uint32_t[]){k->C, k->H, k->W}, true);
+    fgt_conv_shape shape = {.channels = k->O, .kernel = k->k, .stride = k->stride, .pad = k->pad, .bias = k->bias};
+    fgt_value *y = fgt_op_add(g, fgt_op_conv(g, "a", x, shape), fgt_op_conv(g, "b", x, shape));
+    gradcheck c;
+    gradcheck_open(&c, g, y, 2);
+    gradcheck_forward(&c, n);
+    memcpy(results, y->data, 3 * y->sample_size * sizeof *results);
+    gradcheck_backward(&c, n, 0);
+    memcpy(grads, x->grad, 3 * x->sample_size * sizeof *grads);
+    gradcheck_close(&c);
+}
+
+/* Large batches have images in the lanes of vectors where rows of pixels would not fill them. */
+static void check_batches(void) {
+    static const conv_case cases[] = {
+        {5, 7, 7, 9, 3, 1, 1, false},
+        {6, 14, 14, 16, 5, 1, 0, true},
+        {4, 13, 13, 10, 3, 2, 1, false},
+        {3, 5, 3, 17, 3, 1, 1, false},
+    };
+    enum { MOST = 3 * 17 * 14 * 14 };
+    static float few[2][MOST], many[2][MOST];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int threads = 1; threads <= 3; threads++) {
+            memset(few, 0, sizeof few);
+            memset(many, 0, sizeof many);
+            run_two_convs(&cases[i], 1, 3, few[0], few[1]);
+            run_two_convs(&cases[i], threads, 35, many[0], many[1]);
+            assert_memory_equal(few, many, sizeof few);
+        }
+}
+
+static void images_do_not_depend_on_their_batch(void **state) {
+    (void)state;
+    with_every_variant(check_batches);
+}
+
 /* ---- batch norm ---- */
 
 static void check_batch_norm(void) {
@@ -469,6 +509,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(conv_matches_its_definition),
         cmocka_unit_test(conv_gradients),
+        cmocka_unit_test(images_do_not_depend_on_their_batch),
         cmocka_unit_test(gradients_of_many_weights),
         cmocka_unit_test(gradients_add_up),
         cmocka_unit_test(batch_norm_gradients),

@@ -16,10 +16,9 @@ typedef struct fgt_conv {
     uint32_t group, rows; /* conv_gemm.c: one matrix product covers `rows` rows of an image, or `group` whole images */
 } fgt_conv;
 
-/** A tile of the weight gradient: output channels o0 .. o1 - 1 and input channels c0 .. c1 - 1; dw points to (o0, 0).
- * */
+/** A tile of the weight gradient: output channels o0 .. o1 - 1; dw points to the first. */
 typedef struct fgt_conv_tile {
-    uint32_t o0, o1, c0, c1;
+    uint32_t o0, o1;
     float *dw;
 } fgt_conv_tile;
 
@@ -46,13 +45,13 @@ const fgt_conv_kernel *fgt_conv_direct_kernel(const fgt_conv *v);
 size_t fgt_conv_direct_work(const fgt_conv *v);
 size_t fgt_conv_direct_shared_work(const fgt_conv *v);
 
-/** Packs the weights for forward or for the input gradient into the shared work space, by all threads of the graph. */
-void fgt_conv_direct_pack(fgt_graph *g, const fgt_conv *v, const float *w);
-void fgt_conv_direct_pack_reversed(fgt_graph *g, const fgt_conv *v, const float *w);
-void fgt_conv_direct_forward(const fgt_conv *v, size_t n, const float *x, const float *packed, float *y, float *work);
-void fgt_conv_direct_input_grad(const fgt_conv *v, size_t n, const float *dy, const float *packed, float *dx, bool add,
-                                float *work);
-void fgt_conv_direct_weight_grad(const fgt_conv *v, size_t n, const float *x, const float *dy, fgt_conv_tile tile,
-                                 float *work);
+/* Whole batches, by all threads of the graph. */
+void fgt_conv_direct_forward(fgt_graph *g, const fgt_conv *v, const float *x, const float *w, float *y);
+void fgt_conv_direct_input_grad(fgt_graph *g, const fgt_conv *v, const float *dy, const float *w, float *dx, bool add);
+
+/* conv_weight_grad.c: the gradient of the weights of direct convolutions, as fgt_conv_gemm_weight_grad(). */
+void fgt_conv_direct_weight_grad(fgt_graph *g, const fgt_conv *v, const float *x, const float *dy, fgt_conv_tile tile);
+size_t fgt_conv_direct_weight_work(const fgt_conv *v);
+size_t fgt_conv_direct_weight_shared_work(const fgt_conv *v);
 
 #endif

@@ -6,13 +6,15 @@
  * tap, for all output pixels, and the kernels (kernels.h) sum over channels and taps in registers. With a stride,
  * the framed image is divided into stride x stride images of every stride-th pixel, so that neighbors in the output
  * have neighbors in memory as their inputs. The gradient of the input is one such pass over the framed output gradient
- * for each of these images, by the taps that reach it. The gradient of the weights is a sum over pixels for each tap.
+ * for each of these images, by the taps that reach it. The gradient of the weights is in conv_weight_grad.c.
  *
  * Vectors are parts of rows where the width is a multiple of their length. Otherwise they run over the whole framed
  * plane, and what they compute between the rows is dropped; the zeros after a row are also those before the next, so
  * that is one column of 9 for images of 8 x 8. No sum depends on the number of images or channels of a call.
  */
 #include "trainer/nn/conv.h"
+
+#include "trainer/nn/parallel_ranges.h"
 
 #include <string.h>
 
@@ -21,8 +23,8 @@ enum {
     TAPS_MAX = KERNEL_MAX * KERNEL_MAX,
     TAIL = 64,             /* floats after a framed image, because vectors and taps reach past its end */
     NEAR_FLOATS = 1 << 16, /* framed images or channels that are used several times in turn, if one fits: 256 KiB */
-    FAR_FLOATS = 1 << 18,  /* so too, where the weights do not fit into the L2 cache, and at least so many weights */
-    PIXELS_MIN = 2048      /* minimum of pixels over which the gradient of a weight stays in registers */
+    LANES_MAX = 16,
+    FAR_FLOATS = 1 << 18 /* so too, where the weights do not fit into the L2 cache, and at least so many weights */
 };
 
 static size_t max(size_t a, size_t b) {
@@ -234,9 +236,7 @@ static void run_tile(const conv_pass *p, const pass_images *g, uint32_t o, size_
     s.add = in_rows && g->add;
     s.y_plane = in_rows ? y_plane : count * p->k->lanes;
     for (size_t q = 0; q < count; q += s.vectors) {
-        size_t left = count - q; /* the last two tiles are equal, because small ones are slow */
-        s.vectors =
-            (uint32_t)(left < 2 * p->k->vectors && left > p->k->vectors ? (left + 1) / 2 : min(p->k->vectors, left));
+        s.vectors = fgt_conv_tile_vectors(p->k, count - q);
         for (size_t j = 0; j < s.vectors; j++) {
             size_t row = in_rows ? (q + j) / per_row : 0, column = (q + j - row * per_row) * p->k->lanes;
             s.x[j] = x + row * p->f.pitch + column;
@@ -275,23 +275,111 @@ static void pack_pass(const fgt_graph *g, const conv_pass *p, const float *w, fl
         pack_tile(p, o, w, packed + (size_t)o * p->in * p->taps);
 }
 
-void fgt_conv_direct_pack(fgt_graph *g, const fgt_conv *v, const float *w) {
-    conv_pass p = forward_pass(v);
-    pack_pass(g, &p, w, fgt_work_shared(g));
+size_t fgt_conv_direct_shared_work(const fgt_conv *v) {
+    size_t kk = (size_t)v->k * v->k, channels = v->direct->channels;
+    size_t packed = kk * max(ceil_div(v->O, channels) * channels * v->C, ceil_div(v->C, channels) * channels * v->O);
+    return max(packed, fgt_conv_direct_weight_shared_work(v));
 }
 
-void fgt_conv_direct_pack_reversed(fgt_graph *g, const fgt_conv *v, const float *w) {
-    float *packed = fgt_work_shared(g);
-    for (uint32_t part = 0; part < v->stride * v->stride; part++) {
-        conv_pass p = gradient_pass(v, part);
-        pack_pass(g, &p, w, packed);
-        packed += packed_floats(&p);
+/* ---- images in lanes ---- */
+
+static size_t lane_frame_floats(const conv_pass *p) {
+    return (p->in * frame_plane(&p->f) + TAIL) * p->k->lanes;
+}
+
+/* Whether to use them: where vectors of pixels would have many lanes that are dropped. */
+static bool fits_lanes(const conv_pass *p) {
+    size_t pixels = (size_t)p->H * p->W, lanes = vector_count(p) * p->k->lanes;
+    return p->step == 1 && 8 * lanes > 9 * pixels && lane_frame_floats(p) <= p->k->frame_max;
+}
+
+static size_t lane_work(const conv_pass *p) {
+    size_t table = (size_t)p->f.H * p->f.W * sizeof(size_t) / sizeof(float);
+    return lane_frame_floats(p) + (size_t)p->k->channels * p->H * p->W * p->k->lanes + table;
+}
+
+/* Of each pixel of the image: its position in a framed plane. */
+static void list_positions(const frame *f, size_t *position) {
+    for (size_t i = 0; i < (size_t)f->H * f->W; i++) {
+        size_t y = i / f->W + f->pad, x = i % f->W + f->pad, part = y % f->split * f->split + x % f->split;
+        position[i] = part * frame_part(f) + y / f->split * f->pitch + x / f->split;
     }
 }
 
-size_t fgt_conv_direct_shared_work(const fgt_conv *v) {
-    size_t kk = (size_t)v->k * v->k, channels = v->direct->channels;
-    return kk * max(ceil_div(v->O, channels) * channels * v->C, ceil_div(v->C, channels) * channels * v->O);
+/* Frames as many images as a vector has lanes: every pixel is a vector. */
+static void frame_lanes(const conv_pass *p, const size_t *position, const float *x, float *framed) {
+    size_t lanes = p->k->lanes, plane = (size_t)p->f.H * p->f.W, image = p->in * plane, q = 0;
+    for (size_t c = 0; c < p->in; c++, x += plane, framed += frame_plane(&p->f) * lanes) {
+        for (q = 0; q + lanes <= plane; q += lanes) {
+            float *to[LANES_MAX];
+            for (size_t i = 0; i < lanes; i++)
+                to[i] = framed + position[q + i] * lanes;
+            p->k->transpose(x + q, image, to);
+        }
+        for (; q < plane; q++)
+            for (size_t i = 0; i < lanes; i++)
+                framed[position[q] * lanes + i] = x[i * image + q];
+    }
+}
+
+/* Copies a plane of vectors to the planes of the images, y and so on. */
+static void copy_lanes(const conv_pass *p, const float *from, float *y, bool add) {
+    size_t lanes = p->k->lanes, plane = (size_t)p->H * p->W, image = p->out * plane, q = 0;
+    for (; q + lanes <= plane; q += lanes) {
+        float sums[LANES_MAX * LANES_MAX], *to[LANES_MAX];
+        for (size_t i = 0; i < lanes; i++)
+            to[i] = add ? sums + i * lanes : y + i * image + q;
+        p->k->transpose(from + q * lanes, lanes, to);
+        for (size_t i = 0; add && i < lanes; i++)
+            for (size_t j = 0; j < lanes; j++)
+                y[i * image + q + j] += sums[i * lanes + j];
+    }
+    for (; q < plane; q++)
+        for (size_t i = 0; i < lanes; i++)
+            y[i * image + q] = (add ? y[i * image + q] : 0.0f) + from[q * lanes + i];
+}
+
+/* Output channels from o of the images in the lanes. */
+static void run_lane_tile(const conv_pass *p, const pass_images *g, uint32_t o, float *y) {
+    size_t lanes = p->k->lanes, count = (size_t)p->H * p->W;
+    size_t taps[TAPS_MAX];
+    for (uint32_t i = 0; i < p->taps; i++)
+        taps[i] = p->tap[i] * lanes;
+    fgt_conv_pixels s = {.in = p->in, .taps = p->taps, .plane = frame_plane(&p->f) * lanes, .tap = taps};
+    s.out = (uint32_t)min(p->out - o, p->k->channels);
+    s.w = g->packed + (size_t)o * p->in * p->taps;
+    s.y_plane = count * lanes;
+    for (size_t q = 0; q < count; q += s.vectors) {
+        s.vectors = fgt_conv_tile_vectors(p->k, count - q);
+        for (size_t j = 0; j < s.vectors; j++) {
+            s.x[j] = g->framed + ((q + j) / p->W * p->f.pitch + (q + j) % p->W) * lanes;
+            s.y[j] = g->plane + (q + j) * lanes;
+        }
+        p->k->pixels(&s);
+    }
+    for (size_t i = 0; i < s.out; i++)
+        copy_lanes(p, g->plane + i * s.y_plane, y + (o + i) * count, g->add);
+}
+
+/* The share of thread t: groups of images, or tiles of output channels where the groups cannot be divided evenly. */
+static void run_lanes(const conv_pass *p, size_t groups, const float *x, pass_images g, int t, int threads,
+                      float *work) {
+    bool by_groups = groups % (size_t)threads == 0;
+    size_t tiles = ceil_div(p->out, p->k->channels), lanes = p->k->lanes;
+    size_t from = by_groups ? fgt_range_begin(groups, t, threads) : 0;
+    size_t to = by_groups ? fgt_range_begin(groups, t + 1, threads) : groups;
+    size_t first = by_groups ? 0 : fgt_range_begin(tiles, t, threads);
+    size_t end = by_groups ? tiles : fgt_range_begin(tiles, t + 1, threads);
+    size_t *position = (size_t *)(void *)(work + lane_frame_floats(p) + p->k->channels * p->H * p->W * lanes);
+    g.framed = work;
+    g.plane = work + lane_frame_floats(p);
+    list_positions(&p->f, position);
+    memset(work, 0, lane_frame_floats(p) * sizeof *work);
+    for (size_t i = from; i < to && first < end; i++) {
+        frame_lanes(p, position, x + i * lanes * p->f.H * p->f.W * p->in, work);
+        for (size_t tile = first; tile < end; tile++)
+            run_lane_tile(p, &g, (uint32_t)(tile * p->k->channels), g.y + i * lanes * p->out * p->H * p->W);
+    }
 }
 
 /* ---- forward and the gradient of the input ---- */
@@ -321,105 +409,50 @@ static void run_images(const conv_pass *p, size_t passes, size_t n, const float 
     }
 }
 
-void fgt_conv_direct_forward(const fgt_conv *v, size_t n, const float *x, const float *packed, float *y, float *work) {
-    conv_pass p = forward_pass(v);
-    run_images(&p, 1, n, x, (pass_images){.packed = packed, .y = y, .height = v->Y, .width = v->X}, work);
+/* Divides the images among threads, after those that are in lanes. */
+static void run_all(fgt_graph *g, const conv_pass *p, size_t passes, const float *x, const float *w, pass_images to) {
+    size_t groups = fits_lanes(p) ? g->n / p->k->lanes : 0, done = groups * p->k->lanes, left = g->n - done;
+    size_t x_image = (size_t)p->f.H * p->f.W * p->in, y_image = (size_t)to.height * to.width * p->out;
+    float *packed = fgt_work_shared(g);
+    to.packed = packed;
+    for (size_t k = 0; k < passes; k++) {
+        pack_pass(g, &p[k], w, packed);
+        packed += packed_floats(&p[k]);
+    }
+#pragma omp parallel for num_threads(g->threads) schedule(static)
+    for (int t = 0; t < g->threads; t++) {
+        size_t first = done + fgt_range_begin(left, t, g->threads),
+               end = done + fgt_range_begin(left, t + 1, g->threads);
+        pass_images part = to;
+        if (groups)
+            run_lanes(p, groups, x, to, t, g->threads, fgt_work(g, t));
+        part.y += first * y_image;
+        if (first < end)
+            run_images(p, passes, end - first, x + first * x_image, part, fgt_work(g, t));
+    }
 }
 
-void fgt_conv_direct_input_grad(const fgt_conv *v, size_t n, const float *dy, const float *packed, float *dx, bool add,
-                                float *work) {
+void fgt_conv_direct_forward(fgt_graph *g, const fgt_conv *v, const float *x, const float *w, float *y) {
+    conv_pass p = forward_pass(v);
+    run_all(g, &p, 1, x, w, (pass_images){.y = y, .height = v->Y, .width = v->X});
+}
+
+void fgt_conv_direct_input_grad(fgt_graph *g, const fgt_conv *v, const float *dy, const float *w, float *dx, bool add) {
     conv_pass p[KERNEL_MAX * KERNEL_MAX];
     for (uint32_t part = 0; part < v->stride * v->stride; part++)
         p[part] = gradient_pass(v, part);
-    pass_images g = {.packed = packed, .y = dx, .height = v->H, .width = v->W, .add = add};
-    run_images(p, (size_t)v->stride * v->stride, n, dy, g, work);
+    run_all(g, p, (size_t)v->stride * v->stride, dy, w,
+            (pass_images){.y = dx, .height = v->H, .width = v->W, .add = add});
 }
 
-/* ---- the gradient of the weights ---- */
-
-static size_t images_per_block(const fgt_conv *v) {
-    return ceil_div(PIXELS_MIN, (size_t)v->Y * v->X);
-}
+/* ---- work space ---- */
 
 size_t fgt_conv_direct_work(const fgt_conv *v) {
     conv_pass p = forward_pass(v);
-    size_t work = pass_work(&p), plane = vector_count(&p) * p.k->lanes;
+    size_t work = max(fgt_conv_direct_weight_work(v), max(pass_work(&p), fits_lanes(&p) ? lane_work(&p) : 0));
     for (uint32_t part = 0; part < v->stride * v->stride; part++) {
         conv_pass q = gradient_pass(v, part);
-        work = max(work, pass_work(&q));
+        work = max(work, max(pass_work(&q), fits_lanes(&q) ? lane_work(&q) : 0));
     }
-    return max(work, images_per_block(v) * (v->C * frame_plane(&p.f) + v->O * plane) + TAIL);
-}
-
-/* Output gradients with zeros between the rows, as the vectors of a pass have them. */
-static void space_rows(const conv_pass *p, size_t planes, const float *dy, float *to) {
-    size_t plane = vector_count(p) * p->k->lanes, pitch = p->f.pitch;
-    for (size_t i = 0; i < planes; i++, to += plane) {
-        memset(to, 0, plane * sizeof *to);
-        for (size_t row = 0; row < p->H; row++, dy += p->W)
-            memcpy(to + row * pitch, dy, p->W * sizeof *to);
-    }
-}
-
-/* The sums of the k->rows output channels from o and the k->cols taps from tap t of channel c (both in the tile), over
- * a block of images; past the end: of the last ones again. */
-static void sum_tile(const conv_pass *p, fgt_conv_weights *s, size_t dy_plane, fgt_conv_tile tile, size_t o, size_t c,
-                     size_t t) {
-    size_t rows = tile.o1 - tile.o0, channels = tile.c1 - tile.c0, plane = frame_plane(&p->f);
-    for (size_t i = 0; i < p->k->rows; i++)
-        s->row[i] = min(o + i, rows - 1) * dy_plane;
-    for (size_t j = 0; j < p->k->cols; j++) {
-        s->col[j] = c * plane + p->tap[t] / sizeof(float);
-        if (t + 1 < p->taps)
-            t++;
-        else if (c + 1 < channels) {
-            t = 0;
-            c++;
-        }
-    }
-    p->k->weights(s);
-}
-
-/* Adds the sums of channels c0 .. c1 - 1 of the tile over a block of images, or begins them. */
-static void add_channels(const conv_pass *p, fgt_conv_weights *s, size_t dy_plane, fgt_conv_tile tile, size_t c0,
-                         size_t c1, bool first) {
-    size_t rows = tile.o1 - tile.o0, end = c1 * p->taps;
-    for (size_t o = 0; o < rows; o += p->k->rows)
-        for (size_t at = c0 * p->taps, c = c0, t = 0; at < end; at += p->k->cols) {
-            sum_tile(p, s, dy_plane, tile, o, c, t);
-            for (size_t i = 0; i < p->k->rows && o + i < rows; i++) {
-                float *to = tile.dw + (o + i) * p->w_out + tile.c0 * p->w_in + at;
-                for (size_t j = 0; j < min(p->k->cols, end - at); j++)
-                    to[j] = (first ? 0.0f : to[j]) + s->sums[i][j];
-            }
-            for (t += p->k->cols; t >= p->taps; t -= p->taps)
-                c++;
-        }
-}
-
-void fgt_conv_direct_weight_grad(const fgt_conv *v, size_t n, const float *x, const float *dy, fgt_conv_tile tile,
-                                 float *work) {
-    conv_pass p = forward_pass(v);
-    bool in_rows = vectors_are_in_rows(&p);
-    size_t ins = tile.c1 - tile.c0, outs = tile.o1 - tile.o0, most = images_per_block(v);
-    size_t pixels = (size_t)v->Y * v->X, dy_plane = in_rows ? pixels : vector_count(&p) * p.k->lanes;
-    fgt_conv_weights s = {.height = in_rows ? v->Y : 1, .width = in_rows ? v->X : dy_plane};
-    s.x_image = ins * frame_plane(&p.f);
-    s.x_pitch = p.f.pitch;
-    s.dy_image = in_rows ? v->O * pixels : outs * dy_plane;
-    s.dy_pitch = v->X;
-    float *spaced = work + most * s.x_image + TAIL;
-    size_t step = max(2, NEAR_FLOATS / (most * frame_plane(&p.f)) / 2 * 2); /* channels */
-    clear_frames(&p.f, ins, most, work);
-    for (size_t i = 0; i < n; i += s.images) {
-        const float *grad = dy + (i * v->O + tile.o0) * pixels;
-        s.images = min(most, n - i);
-        frame_images(&p.f, ins, s.images, x + (i * v->C + tile.c0) * v->H * v->W, (size_t)v->C * v->H * v->W, work);
-        for (size_t j = 0; !in_rows && j < s.images; j++)
-            space_rows(&p, outs, grad + j * v->O * pixels, spaced + j * s.dy_image);
-        s.x = work;
-        s.dy = in_rows ? grad : spaced;
-        for (size_t c = 0; c < ins; c += step)
-            add_channels(&p, &s, dy_plane, tile, c, min(c + step, ins), i == 0);
-    }
+    return work;
 }

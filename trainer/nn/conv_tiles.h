@@ -3,9 +3,8 @@
  * types.
  *
  * A tile of pixels computes CHANNELS output channels x VECTORS vectors in registers: a tap loads VECTORS vectors of the
- * image and CHANNELS weights. UNROLL taps are in one iteration. A tile of weights sums ROWS output channels x
- * COLS weights of each, in lanes that are added at the end. Included by one file per variant, which defines these sizes
- * so that the sums and the operands of one step fill the registers, the type vec, and lane_sum().
+ * image and CHANNELS weights. UNROLL taps are in one iteration. Included by one file per variant, which defines these
+ * sizes so that the sums and the operands of one step fill the registers, and the type vec.
  */
 #include "trainer/nn/kernels.h"
 
@@ -66,45 +65,48 @@ static void conv_pixels(const fgt_conv_pixels *s) {
     }
 }
 
-static inline void add_vector(vec acc[ROWS][COLS], const float *const dy[ROWS], const float *const x[COLS], size_t at) {
-#if COLS > ROWS
-    vec a[ROWS];
-    for (int i = 0; i < ROWS; i++)
-        a[i] = load(dy[i] + at);
-    for (int j = 0; j < COLS; j++) {
-        vec b = load(x[j] + at);
-        for (int i = 0; i < ROWS; i++)
-            acc[i][j] += a[i] * b;
-    }
+/* Lanes of a and b in turn: of their first halves, and of their second. */
+#define FIRST(j)  ((j) % 2 * LANES + (j) / 2)
+#define SECOND(j) (FIRST(j) + LANES / 2)
+#if LANES == 4
+#define EACH_LANE(f) f(0), f(1), f(2), f(3)
+#elif LANES == 8
+#define EACH_LANE(f) f(0), f(1), f(2), f(3), f(4), f(5), f(6), f(7)
 #else
-    vec b[COLS];
-    for (int j = 0; j < COLS; j++)
-        b[j] = load(x[j] + at);
-    for (int i = 0; i < ROWS; i++) {
-        vec a = load(dy[i] + at);
-        for (int j = 0; j < COLS; j++)
-            acc[i][j] += a * b[j];
-    }
+#define EACH_LANE(f)                                                                                                   \
+    f(0), f(1), f(2), f(3), f(4), f(5), f(6), f(7), f(8), f(9), f(10), f(11), f(12), f(13), f(14), f(15)
 #endif
+
+/* The numbers of `rows` vectors, lane by lane. Each step moves the highest bit of their position below the lowest. */
+static inline __attribute__((always_inline)) void interleave(vec *a, const uint32_t rows) {
+    vec b[LANES];
+    for (uint32_t step = rows; step > 1; step /= 2) {
+        for (uint32_t i = 0; i < rows / 2; i++) {
+            b[2 * i] = __builtin_shufflevector(a[i], a[i + rows / 2], EACH_LANE(FIRST));
+            b[2 * i + 1] = __builtin_shufflevector(a[i], a[i + rows / 2], EACH_LANE(SECOND));
+        }
+        for (uint32_t i = 0; i < rows; i++)
+            a[i] = b[i];
+    }
 }
 
-static void conv_weights(fgt_conv_weights *s) {
-    vec acc[ROWS][COLS] = {{{0}}};
-    for (size_t n = 0; n < s->images; n++)
-        for (size_t y = 0; y < s->height; y++) {
-            const float *from = s->x + n * s->x_image + y * s->x_pitch, *x[COLS];
-            const float *grad = s->dy + n * s->dy_image + y * s->dy_pitch, *dy[ROWS];
-            for (int j = 0; j < COLS; j++)
-                x[j] = from + s->col[j];
-            for (int i = 0; i < ROWS; i++)
-                dy[i] = grad + s->row[i];
-            for (size_t at = 0; at < s->width; at += LANES)
-                add_vector(acc, dy, x, at);
-        }
-    for (int i = 0; i < ROWS; i++)
-        for (int j = 0; j < COLS; j++)
-            s->sums[i][j] = lane_sum(acc[i][j]);
+static void conv_pack(const float *from, size_t plane, size_t rows, float *to) {
+    vec a[CHANNELS];
+    for (uint32_t i = 0; i < CHANNELS; i++)
+        a[i] = load(from + (i < rows ? i : rows - 1) * plane);
+    interleave(a, CHANNELS);
+    for (uint32_t i = 0; i < CHANNELS; i++)
+        store(to + i * LANES, a[i]);
+}
+
+static void conv_transpose(const float *from, size_t plane, float *const *to) {
+    vec a[LANES];
+    for (uint32_t i = 0; i < LANES; i++)
+        a[i] = load(from + i * plane);
+    interleave(a, LANES);
+    for (uint32_t i = 0; i < LANES; i++)
+        store(to[i], a[i]);
 }
 
 #define CONV_KERNEL                                                                                                    \
-    { LANES, CHANNELS, VECTORS, ROWS, COLS, CHANNELS_MAX, conv_pixels, conv_weights }
+    { LANES, CHANNELS, VECTORS, CHANNELS_MAX, FRAME_MAX, conv_pixels, conv_pack, conv_transpose }

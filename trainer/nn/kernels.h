@@ -17,9 +17,7 @@
  * offsets. */
 
 enum {
-    FGT_CONV_VECTORS_MAX = 6, /* of a tile of pixels */
-    FGT_CONV_ROWS_MAX = 4,    /* of a tile of weights */
-    FGT_CONV_COLS_MAX = 6
+    FGT_CONV_VECTORS_MAX = 6 /* of a tile of pixels */
 };
 
 /** Some vectors of pixels of some output channels: y[j][o * y_plane] = sum over c, t of w[c][t][o] * x[j][c * plane +
@@ -35,24 +33,23 @@ typedef struct fgt_conv_pixels {
     float *y[FGT_CONV_VECTORS_MAX];
 } fgt_conv_pixels;
 
-/** Products of output gradients and inputs, summed over the pixels of some images: sums[i][j] = sum of dy[row[i] + p] *
- * x[col[j] + p]. Pixels p are `height` rows of `width` (a multiple of the lanes) in each image. */
-typedef struct fgt_conv_weights {
-    size_t images, height, width;
-    const float *x, *dy;
-    size_t x_image, x_pitch, dy_image, dy_pitch; /* floats from an image, and from a row, to the next */
-    size_t row[FGT_CONV_ROWS_MAX], col[FGT_CONV_COLS_MAX];
-    float sums[FGT_CONV_ROWS_MAX][FGT_CONV_COLS_MAX];
-} fgt_conv_weights;
-
 typedef struct fgt_conv_kernel {
     uint32_t lanes;             /* floats of a vector */
     uint32_t channels, vectors; /* of a tile of pixels */
-    uint32_t rows, cols;        /* of a tile of weights */
     uint32_t channels_max;      /* with more channels BLAS is faster; 0: never */
+    uint32_t frame_max;         /* maximum of floats of framed images in lanes, which are read again and again */
     void (*pixels)(const fgt_conv_pixels *tile);
-    void (*weights)(fgt_conv_weights *tile);
+    /** One vector of each of `channels` planes, of which there are `rows`, as [lane][plane]. */
+    void (*pack)(const float *from, size_t plane, size_t rows, float *to);
+    /** One vector of each of `lanes` planes: lane i of all of them to to[i]. */
+    void (*transpose)(const float *from, size_t plane, float *const *to);
 } fgt_conv_kernel;
+
+/** Vectors of the next tile of pixels where `left` are left: the last two tiles are equal, because small ones are slow.
+ */
+static inline uint32_t fgt_conv_tile_vectors(const fgt_conv_kernel *k, size_t left) {
+    return left >= 2 * k->vectors ? k->vectors : (uint32_t)(left > k->vectors ? (left + 1) / 2 : left);
+}
 
 /* ---- batch norm ---- */
 

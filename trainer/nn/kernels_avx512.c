@@ -5,9 +5,8 @@
 #define CHANNELS     8
 #define VECTORS      3
 #define UNROLL       1
-#define ROWS         4
-#define COLS         6
 #define CHANNELS_MAX 0
+#define FRAME_MAX    (1 << 20)
 
 #include "trainer/nn/vectors.h"
 

@@ -3,9 +3,8 @@
 #define CHANNELS     4
 #define VECTORS      6
 #define UNROLL       3
-#define ROWS         4
-#define COLS         6
 #define CHANNELS_MAX 128
+#define FRAME_MAX    (1 << 13)
 
 #include "trainer/nn/vectors.h"
 

@@ -30,10 +30,16 @@ static inline entry entry_at(const float *x, uint32_t index) {
     return (entry){x[index], index};
 }
 
-/* The first where they are equal. NaN is larger than everything. No branch: none of it can be predicted. */
+/* The first where they are equal. NaN is larger than everything. By bits, because compilers turn a choice of floats
+ * into a branch, and none can be predicted. */
 static inline entry larger_of(entry a, entry b) {
-    bool second = !(b.value <= a.value) & (a.value == a.value);
-    return (entry){second ? b.value : a.value, second ? b.index : a.index};
+    uint32_t second = (uint32_t)0 - (uint32_t)(!(b.value <= a.value) & (a.value == a.value)), first_bits, second_bits;
+    memcpy(&first_bits, &a.value, sizeof first_bits);
+    memcpy(&second_bits, &b.value, sizeof second_bits);
+    first_bits = (first_bits & ~second) | (second_bits & second);
+    entry larger = {.index = (a.index & ~second) | (b.index & second)};
+    memcpy(&larger.value, &first_bits, sizeof first_bits);
+    return larger;
 }
 
 /* The largest entry in the window of output (i, j). */

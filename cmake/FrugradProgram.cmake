@@ -15,8 +15,13 @@ target_include_directories(frugrad_io PUBLIC ${PROJECT_SOURCE_DIR} ${PROJECT_SOU
 target_link_libraries(frugrad_io PUBLIC frugrad_static PkgConfig::JANSSON PkgConfig::ZLIB PkgConfig::LZMA m)
 
 file(GLOB trainer_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/trainer/*/*.c)
-# Kernels with fused multiply-add, whose sums fill the registers: gcc's first scheduling pass would spill them.
-frugrad_variants(trainer_sources -ffp-contract=fast $<$<C_COMPILER_ID:GNU>:-fno-schedule-insns>)
+# Kernels with fused multiply-add, whose sums fill the registers: gcc's first scheduling pass would spill them. At -O1,
+# the level under sanitizers, sums would be arrays in memory, with a check of every access.
+set(kernel_flags -ffp-contract=fast $<$<C_COMPILER_ID:GNU>:-fno-schedule-insns>)
+if(FRUGRAD_SANITIZE)
+    list(APPEND kernel_flags -O3)
+endif()
+frugrad_variants(trainer_sources ${kernel_flags})
 add_library(frugrad_trainer STATIC ${trainer_sources})
 target_link_libraries(frugrad_trainer PUBLIC frugrad_io PkgConfig::OPENBLAS PkgConfig::JPEG PkgConfig::PNG)
 

@@ -252,6 +252,8 @@ static void optimizers_go_with_the_method(void **state) {
                 {"gpt2-nano", "demo", "sign:", 8e-3, false},
                 {"gpt2-nano", "frugrad", "adam-merged:", 8e-3, false},
                 {"gpt2-nano", "dgc", "adam-merged:", 8e-3, false},
+                {"gpt2-nano", "frugrad-muon", "muon-merged:momentum=0,gain=6", 8e-3, false},
+                {"mlp", "frugrad-muon,density=0.01", "muon-merged:", 1e-3, false},
                 {"gpt2-nano", "frugrad,feedback=ef21", "merged:", 0.05, false},
                 {"gpt2-nano:width=192", "dense", "adamw:beta1=0.9,beta2=0.99", 0.4 / 192, false},
                 {"gpt2-nano", "gsgd", "adamw:", 8e-3, false}};
@@ -338,6 +340,9 @@ static void resume_gives_the_same_bits(void **state) {
         {"lenet", "frugrad", "microadam", 0.5, 2},
         {"resnet20", "frugrad", NULL, 0.5, 3}, /* running statistics; bytes that three do not divide */
         {"gpt2-nano", "topk", "adamw", 0, 2},
+        {"gpt2-nano", "frugrad-muon", NULL, 0, 2},
+        {"lenet", "frugrad", "muon-merged:momentum=0.9", 0, 2},
+        {"lenet", "dense", "muon", 0, 2},
         {"mlp", "frugrad-paper", "merged:inertia=auto", 0, 2}, /* the velocity has been freed by then */
         {"mlp", "schedule=frugrad:0.5:0.94:1", "adam-merged:inertia=auto", 0, 2}, /* and here it has not */
         /* Below 0: limits from the running norm, of several buckets. */

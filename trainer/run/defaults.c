@@ -37,6 +37,8 @@ static const task_defaults defaults_of[] = {
 #define TRAINED_RATE 0.04 /* for a width of 1, for transformers that start from --weights */
 #define RATE_MAX     8e-3 /* maximum for a transformer */
 
+#define MUON_THREADS_MAX 64u /* of the library's option */
+
 uint32_t fgt_default_batch(fgt_task task) {
     return defaults_of[task].batch;
 }
@@ -134,11 +136,16 @@ int fgt_default_optimizer(const fgt_job *job, const fgt_model *model, char *opti
         status = check_supported(*config);
     if (status == FGIO_EXIT_OK)
         status = check_local(*config, text);
-    if (status == FGIO_EXIT_OK && strlen(text) >= cap)
-        status = fgio_usage_error("--optimizer: '%s' is too long", text);
-    if (status == FGIO_EXIT_OK)
-        snprintf(optimizer, cap, "%s", text);
-    return status;
+    if (status != FGIO_EXIT_OK)
+        return status;
+    char threads[32] = ""; /* the products of Muon are shared by the threads of a worker */
+    if (starts_with(text, "muon") && !strstr(text, "threads="))
+        snprintf(threads, sizeof threads, "%cthreads=%u", strchr(text, ':') ? ',' : ':',
+                 job->threads < MUON_THREADS_MAX ? job->threads : MUON_THREADS_MAX);
+    if (strlen(text) + strlen(threads) >= cap)
+        return fgio_usage_error("--optimizer: '%s' is too long", text);
+    snprintf(optimizer, cap, "%s%s", text, threads);
+    return FGIO_EXIT_OK;
 }
 
 /* The number of an option in a text like sgd:momentum=0.9,decay=0; 0 where it has no such option. */

@@ -66,13 +66,13 @@ static const char *or_none(const char *text) {
     return *text ? text : "none";
 }
 
-/* The optimizer text of fine-tuning has the number of threads, which does not change the result; a run may be resumed
- * with another number. */
+/* The text of an optimizer of whole tensors ends in the number of threads, which does not change the result; a run may
+ * be resumed with another number. */
 static void set_optimizer(metadata_builder *metadata, const fgt_worker *w) {
     char text[FGT_FINETUNE_TEXT];
     snprintf(text, sizeof text, "%s", frug_optimizer_text(w->optimizer));
     char *threads = strstr(text, ",threads=");
-    if (threads && w->run->job->tune)
+    if (threads)
         *threads = '\0';
     set_text(metadata, "optimizer", text);
 }

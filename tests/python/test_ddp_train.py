@@ -47,7 +47,7 @@ def muon_and_hook():
     body = [model[2].weight]
     rest = [p for p in model.parameters() if p is not body[0]]
     muon = torch.optim.Muon(body, lr=6e-3, momentum=0, nesterov=False, adjust_lr_fn="match_rms_adamw")
-    adam = torch.optim.AdamW(rest, lr=6e-3, betas=(0, 0.99))
+    adam = torch.optim.AdamW(rest, lr=6e-3, betas=(0.0, 0.99))
     state = DDPState(model, "frugrad", optimizer=muon, total_steps=STEPS)
     ddp, losses = wrap(model, state), []
     for step in range(STEPS):

@@ -71,5 +71,5 @@ def check(config: Config, optimizer: Optional[torch.optim.Optimizer]) -> None:
         raise ValueError(unsupported_option(config))
     if feedback in _OWN_MOMENTUM and (optimizer is None or has_momentum(optimizer)):
         warnings.warn(f"feedback={feedback} holds the momentum itself: give the optimizer none (SGD: momentum=0, and"
-                      " ten times the learning rate where it was 0.9; Adam: betas=(0, 0.99) and half of the rate), and"
+                      " ten times the learning rate where it was 0.9; Adam: betas=(0.0, 0.99) and half of the rate), and"
                       " name it to DDPState as optimizer=...", stacklevel=3)

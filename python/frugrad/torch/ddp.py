@@ -70,7 +70,7 @@ class DDPState:
 
     Momentum. An optimizer's momentum and a residual both accumulate old gradients, and together they overshoot. It is
     best to use the residual alone, which costs a byte a parameter: an optimizer without momentum (``SGD(momentum=0)``
-    at 1 / (1 - momentum) times the rate; ``AdamW(betas=(0, 0.99))`` at half of the rate), given as ``optimizer=``. With
+    at 1 / (1 - momentum) times the rate; ``AdamW(betas=(0.0, 0.99))`` at half of the rate), given as ``optimizer=``. With
     an unchanged optimizer, the default is ``feedback=none``: the largest entries are sent, the others are dropped. An
     undecayed residual (``feedback=plain``) did worse with Adam. docs/ddp-feedback.md has the numbers.
 

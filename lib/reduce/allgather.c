@@ -59,6 +59,8 @@ static frug_status run_one_frame(frug_reducer *r, const frugi_exchange *x) {
     size_t own_bytes = 0, size = (size_t)r->comm->size;
     double clock = frugi_clock();
     frug_status status = frugi_compress_range(r, x->step, x->begin, x->count, x->grad, &own_bytes);
+    if (status == FRUG_OK) /* other ranks would wait for one that finds no memory after the sync round */
+        status = frugi_buffer_reserve(&r->recv_buf, (size - 1) * own_bytes);
     frugi_time_phase(&clock, &r->stats.seconds_compress);
     FRUG_TRY(frugi_sync(r, x, status, own_bytes, 0));
     frugi_time_phase(&clock, NULL);

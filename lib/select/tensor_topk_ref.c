@@ -21,14 +21,6 @@ INLINE uint64_t pack(const lanes *m) {
     return bits;
 }
 
-/* For each byte of a word, the number of set bits up to its end. */
-INLINE uint64_t count_bits_before(uint64_t bits) {
-    bits -= bits >> 1 & 0x5555555555555555u;
-    bits = (bits & 0x3333333333333333u) + (bits >> 2 & 0x3333333333333333u);
-    bits = (bits + (bits >> 4)) & 0x0f0f0f0f0f0f0f0fu;
-    return bits * 0x0101010101010101u;
-}
-
 INLINE uint32_t count_bits(uint64_t bits) {
     return (uint32_t)(count_bits_before(bits) >> 56);
 }

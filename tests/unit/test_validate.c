@@ -3,95 +3,95 @@
  */
 #include "support/config_helpers.h"
 
+static const struct {
+    const char *text, *why;
+} contradictions[] = {
+    {"segment=3:2", "config: segment=3:2 at position 9 keeps 3 of every 2; N must be below M"},
+    {"dense,segment=2:2", "config: segment=2:2 at position 15 keeps 2 of every 2; N must be below M"},
+    {"rule=threshold", "config: rule=threshold selects from whole tensors, so it needs segment=tensor or segment=all"},
+    {"rule=hybrid", "config: rule=hybrid selects from whole tensors, so it needs segment=tensor or segment=all"},
+    {"rule=probabilistic,segment=2:4,feedback=none",
+     "config: rule=probabilistic selects from whole tensors, so it needs segment=tensor or segment=all"},
+    {"rule=learned", "config: rule=learned has one mask per tensor, so it needs segment=tensor"},
+    {"rule=learned,segment=all", "config: rule=learned has one mask per tensor, so it needs segment=tensor"},
+    {"rule=learned,segment=1:2", "config: rule=learned has one mask per tensor, so it needs segment=tensor"},
+    {"rule=random,segment=2:4",
+     "config: rule=random does not support groups of 4; choose segment=tensor, or rule=topk"},
+    {"rule=hybrid,segment=all,unit=run:4",
+     "config: rule=hybrid selects single entries, so it needs unit=element, not unit=run"},
+    {"rule=probabilistic,segment=tensor,unit=row,feedback=none",
+     "config: rule=probabilistic selects single entries, so it needs unit=element, not unit=row"},
+    {"segment=all,unit=row",
+     "config: a row differs in size from tensor to tensor, so unit=row needs segment=tensor, not segment=all"},
+    {"segment=all,unit=head",
+     "config: a head differs in size from tensor to tensor, so unit=head needs segment=tensor, not segment=all"},
+    {"score=given", "config: score=given takes a number per attention head, so it needs unit=head"},
+    {"rows,score=given", "config: score=given takes a number per attention head, so it needs unit=head"},
+    {"hybrid,density=0.5", "config: rule=hybrid:64 sends at most 64 of a block of 256, less than the schedule asks "
+                           "for; raise MOST or lower the density"},
+    {"segment=all,layers=role", "config: segment=all lets tensors compete for one budget, so layers=role has "
+                                "nothing to divide; choose layers=even or segment=tensor"},
+    {"segment=all,reduce=split",
+     "config: segment=all selects across all tensors, but a rank of reduce=split has only its shard; choose "
+     "reduce=gather"},
+    {"layers=budget,reduce=split",
+     "config: layers=budget needs one threshold over all tensors, but a rank of reduce=split has only its shard; "
+     "choose reduce=gather"},
+    {"transform=cosine,block=128", "config: transform is of square blocks of elements, so it needs segment=block, "
+                                   "unit=element and block=64, 256, "
+                                   "1024 or 4096"},
+    {"transform=hadamard,local=4", "config: local steps do not support transform; choose transform=off"},
+    {"dense,transform=cosine",
+     "config: transform is for compressed gradients; choose transform=off, or another reduce"},
+    {"gsgd,local=4", "config: local exchanges differences to weights that all workers share, but with "
+                     "reduce=gossip they share none; choose local=0 or another reduce"},
+    {"local=4,feedback=ef21",
+     "config: with local steps the momentum is in each worker's optimizer, so feedback=ef21 would count it twice; "
+     "choose feedback=merged, plain or none"},
+    {"reduce=gossip",
+     "config: with reduce=gossip what is not sent is still in the weights, so there is no residual; choose "
+     "feedback=none"},
+    {"gsgd,rule=random",
+     "config: rule=random sends scaled values, but reduce=gossip needs the values themselves, to track the weights "
+     "of neighbors; choose another rule"},
+    {"2:4,norm=follow", "config: segment=2:4 fixes what every tensor sends; choose layers=even and norm=off"},
+    {"2:4,layers=budget", "config: segment=2:4 fixes what every tensor sends; choose layers=even and norm=off"},
+    {"rule=threshold:absolute:1,segment=all,norm=follow",
+     "config: rule=threshold:absolute sends all entries above the threshold, whatever the density; choose "
+     "layers=even and norm=off, or threshold:track"},
+    {"frequency=on", "config: frequency=on divides the budget among blocks, so it needs rule=hybrid"},
+    {"learned,frequency=on", "config: frequency=on divides the budget among blocks, so it needs rule=hybrid"},
+    {"strict=on", "config: strict=on has no effect with layers=even; choose strict=off or another value of layers"},
+    {"strict=on,layers=role,norm=follow",
+     "config: strict=on fixes the total density, so norm has no effect; choose strict=off or norm=off"},
+    {"rule=probabilistic,segment=tensor",
+     "config: rule=probabilistic is unbiased and does not work with a residual; choose feedback=none"},
+    {"feedback=ef21,mask=on", "config: mask=on clears the momentum of sent entries, which feedback=ef21 needs; "
+                              "choose mask=auto or mask=off"},
+    {"feedback=plain,hold=0.5", "config: hold keeps a share of each sent entry in the buffer of feedback=merged, "
+                                "which is not in use; choose hold=off"},
+    {"reduce=shared,value=f32,hold=0.5",
+     "config: reduce=shared sends selected entries completely, so it does not support hold; choose hold=off"},
+    {"hold=1,beta=1", "config: with hold=1 and beta=1 the residual would never shrink; lower one of them"},
+    {"value=qsgd",
+     "config: value=qsgd encodes whole tensors, so it needs density=1, rule=topk, layers=even and norm=off"},
+    {"value=onebit,schedule=piecewise:0:0:1:0",
+     "config: value=onebit encodes whole tensors, so it needs density=1, rule=topk, layers=even and norm=off"},
+    {"qsgd,layers=sensitivity",
+     "config: value=qsgd encodes whole tensors, so it needs density=1, rule=topk, layers=even and norm=off"},
+    {"qsgd,rule=random",
+     "config: value=qsgd encodes whole tensors, so it needs density=1, rule=topk, layers=even and norm=off"},
+    {"qsgd,segment=2:4",
+     "config: value=qsgd encodes whole tensors, so it needs density=1, rule=topk, layers=even and norm=off"},
+    {"randomk,index=coo", "config: rule=random sends no indices; choose index=fixed or index=auto"},
+    {"unit=tile:1x1", "config: bad value 'tile:1x1' of unit at position 6; accepted: tile:HxW with sides from 1 to "
+                      "1024 and at least two entries (one is unit=element)"},
+};
+
 static void options_that_contradict_each_other_are_rejected_with_a_reason(void **state) {
     (void)state;
-    static const struct {
-        const char *text, *why;
-    } cases[] = {
-        {"segment=3:2", "config: segment=3:2 at position 9 keeps 3 of every 2; N must be below M"},
-        {"dense,segment=2:2", "config: segment=2:2 at position 15 keeps 2 of every 2; N must be below M"},
-        {"rule=threshold",
-         "config: rule=threshold selects from whole tensors, so it needs segment=tensor or segment=all"},
-        {"rule=hybrid", "config: rule=hybrid selects from whole tensors, so it needs segment=tensor or segment=all"},
-        {"rule=probabilistic,segment=2:4,feedback=none",
-         "config: rule=probabilistic selects from whole tensors, so it needs segment=tensor or segment=all"},
-        {"rule=learned", "config: rule=learned has one mask per tensor, so it needs segment=tensor"},
-        {"rule=learned,segment=all", "config: rule=learned has one mask per tensor, so it needs segment=tensor"},
-        {"rule=learned,segment=1:2", "config: rule=learned has one mask per tensor, so it needs segment=tensor"},
-        {"rule=random,segment=2:4",
-         "config: rule=random does not support groups of 4; choose segment=tensor, or rule=topk"},
-        {"rule=hybrid,segment=all,unit=run:4",
-         "config: rule=hybrid selects single entries, so it needs unit=element, not unit=run"},
-        {"rule=probabilistic,segment=tensor,unit=row,feedback=none",
-         "config: rule=probabilistic selects single entries, so it needs unit=element, not unit=row"},
-        {"segment=all,unit=row",
-         "config: a row differs in size from tensor to tensor, so unit=row needs segment=tensor, not segment=all"},
-        {"segment=all,unit=head",
-         "config: a head differs in size from tensor to tensor, so unit=head needs segment=tensor, not segment=all"},
-        {"score=given", "config: score=given takes a number per attention head, so it needs unit=head"},
-        {"rows,score=given", "config: score=given takes a number per attention head, so it needs unit=head"},
-        {"hybrid,density=0.5", "config: rule=hybrid:64 sends at most 64 of a block of 256, less than the schedule asks "
-                               "for; raise MOST or lower the density"},
-        {"segment=all,layers=role", "config: segment=all lets tensors compete for one budget, so layers=role has "
-                                    "nothing to divide; choose layers=even or segment=tensor"},
-        {"segment=all,reduce=split",
-         "config: segment=all selects across all tensors, but a rank of reduce=split has only its shard; choose "
-         "reduce=gather"},
-        {"layers=budget,reduce=split",
-         "config: layers=budget needs one threshold over all tensors, but a rank of reduce=split has only its shard; "
-         "choose reduce=gather"},
-        {"transform=cosine,block=128", "config: transform is of square blocks of elements, so it needs segment=block, "
-                                       "unit=element and block=64, 256, "
-                                       "1024 or 4096"},
-        {"transform=hadamard,local=4", "config: local steps do not support transform; choose transform=off"},
-        {"dense,transform=cosine",
-         "config: transform is for compressed gradients; choose transform=off, or another reduce"},
-        {"gsgd,local=4", "config: local exchanges differences to weights that all workers share, but with "
-                         "reduce=gossip they share none; choose local=0 or another reduce"},
-        {"local=4,feedback=ef21",
-         "config: with local steps the momentum is in each worker's optimizer, so feedback=ef21 would count it twice; "
-         "choose feedback=merged, plain or none"},
-        {"reduce=gossip",
-         "config: with reduce=gossip what is not sent is still in the weights, so there is no residual; choose "
-         "feedback=none"},
-        {"gsgd,rule=random",
-         "config: rule=random sends scaled values, but reduce=gossip needs the values themselves, to track the weights "
-         "of neighbors; choose another rule"},
-        {"2:4,norm=follow", "config: segment=2:4 fixes what every tensor sends; choose layers=even and norm=off"},
-        {"2:4,layers=budget", "config: segment=2:4 fixes what every tensor sends; choose layers=even and norm=off"},
-        {"rule=threshold:absolute:1,segment=all,norm=follow",
-         "config: rule=threshold:absolute sends all entries above the threshold, whatever the density; choose "
-         "layers=even and norm=off, or threshold:track"},
-        {"frequency=on", "config: frequency=on divides the budget among blocks, so it needs rule=hybrid"},
-        {"learned,frequency=on", "config: frequency=on divides the budget among blocks, so it needs rule=hybrid"},
-        {"strict=on", "config: strict=on has no effect with layers=even; choose strict=off or another value of layers"},
-        {"strict=on,layers=role,norm=follow",
-         "config: strict=on fixes the total density, so norm has no effect; choose strict=off or norm=off"},
-        {"rule=probabilistic,segment=tensor",
-         "config: rule=probabilistic is unbiased and does not work with a residual; choose feedback=none"},
-        {"feedback=ef21,mask=on", "config: mask=on clears the momentum of sent entries, which feedback=ef21 needs; "
-                                  "choose mask=auto or mask=off"},
-        {"feedback=plain,hold=0.5", "config: hold keeps a share of each sent entry in the buffer of feedback=merged, "
-                                    "which is not in use; choose hold=off"},
-        {"reduce=shared,value=f32,hold=0.5",
-         "config: reduce=shared sends selected entries completely, so it does not support hold; choose hold=off"},
-        {"hold=1,beta=1", "config: with hold=1 and beta=1 the residual would never shrink; lower one of them"},
-        {"value=qsgd",
-         "config: value=qsgd encodes whole tensors, so it needs density=1, rule=topk, layers=even and norm=off"},
-        {"value=onebit,schedule=piecewise:0:0:1:0",
-         "config: value=onebit encodes whole tensors, so it needs density=1, rule=topk, layers=even and norm=off"},
-        {"qsgd,layers=sensitivity",
-         "config: value=qsgd encodes whole tensors, so it needs density=1, rule=topk, layers=even and norm=off"},
-        {"qsgd,rule=random",
-         "config: value=qsgd encodes whole tensors, so it needs density=1, rule=topk, layers=even and norm=off"},
-        {"qsgd,segment=2:4",
-         "config: value=qsgd encodes whole tensors, so it needs density=1, rule=topk, layers=even and norm=off"},
-        {"randomk,index=coo", "config: rule=random sends no indices; choose index=fixed or index=auto"},
-        {"unit=tile:1x1", "config: bad value 'tile:1x1' of unit at position 6; accepted: tile:HxW with sides from 1 to "
-                          "1024 and at least two entries (one is unit=element)"},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
-        assert_refused(cases[i].text, cases[i].why);
+    for (size_t i = 0; i < sizeof contradictions / sizeof contradictions[0]; i++)
+        assert_refused(contradictions[i].text, contradictions[i].why);
 }
 
 static int count_words(const char *const *words) {

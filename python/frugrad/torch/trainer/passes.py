@@ -1,8 +1,8 @@
 """Forward and backward pass of a worker's batch: operation by operation, or recorded once and replayed.
 
 A GPU computes small batches faster than Python launches their kernels. A CUDA graph launches all kernels of a pass at
-once. Batches of a run have the same shape, so one recording serves all of them. torch.compile would fuse kernels as
-well, but compiles GPT-2 small for more than a minute, which some thousand steps do not save.
+once. Batches of a run have the same shape, so one recording serves all of them. torch.compile is not
+used: it took over a minute for GPT-2 small, and what it saves after that was not measured.
 """
 
 import contextlib

@@ -3,9 +3,9 @@
  * Description:  Every rank sends its frame to every other rank and sums all frames in rank order. A long range is
  *               divided into chunks, each with its own frame: while one chunk is sent, the next one is compressed and
  *               the previous one decoded. The sums have the same bits with and without chunks.
- * Cost:         two sync rounds, and P - 1 frames sent and received per rank: grows with P. With S bytes of payload and
- *               bandwidth B: (P - 1) S / B; with chunks, all work but the first compression and the last addition
- *               overlaps with that. Exact: nothing is selected twice.
+ * Cost:         two sync rounds, one more while buffers grow, and P - 1 frames sent and received per rank: grows with
+ *               P. With S bytes of payload and bandwidth B: (P - 1) S / B; with chunks, all work but the first
+ *               compression and the last addition overlaps with that. Exact: nothing is selected twice.
  * Limitations:  with more than about 1 / (density * bytes per entry / 8) ranks a dense sum sends less. Chunks need
  *               frame sizes that all ranks know beforehand: sections by units, norm=... and clip=... use one frame.
  *
@@ -28,14 +28,14 @@
 /* ---- one frame ---------------------------------------------------------------------- */
 
 /* All-gather of the frames. */
-static frug_status exchange_frames(frug_reducer *r, size_t own_bytes) {
+static frug_status exchange_frames(frug_reducer *r, const frugi_exchange *x, size_t own_bytes) {
     frug_comm *comm = r->comm;
     size_t n = 0, total = 0;
     for (int i = 0; i < comm->size; i++) {
         r->len[i] = (size_t)r->record[i].bytes;
         total += i == comm->rank ? 0 : r->len[i];
     }
-    FRUG_TRY(frugi_buffer_reserve(&r->recv_buf, total));
+    FRUG_TRY(frugi_reserve_payloads(r, x, total));
     unsigned char *at = r->recv_buf.data;
     for (int i = 0; i < comm->size; i++) {
         r->frame[i] = i == comm->rank ? r->send_buf.data : at;
@@ -59,12 +59,12 @@ static frug_status run_one_frame(frug_reducer *r, const frugi_exchange *x) {
     size_t own_bytes = 0, size = (size_t)r->comm->size;
     double clock = frugi_clock();
     frug_status status = frugi_compress_range(r, x->step, x->begin, x->count, x->grad, &own_bytes);
-    if (status == FRUG_OK) /* other ranks would wait for one that finds no memory after the sync round */
+    if (status == FRUG_OK) /* in most cases all frames have the same size */
         status = frugi_buffer_reserve(&r->recv_buf, (size - 1) * own_bytes);
     frugi_time_phase(&clock, &r->stats.seconds_compress);
-    FRUG_TRY(frugi_sync(r, x, status, own_bytes, 0));
+    FRUG_TRY(frugi_sync(r, x, status, own_bytes, r->recv_buf.bytes));
     frugi_time_phase(&clock, NULL);
-    FRUG_TRY(exchange_frames(r, own_bytes));
+    FRUG_TRY(exchange_frames(r, x, own_bytes));
     frugi_time_phase(&clock, &r->stats.seconds_wire);
     status = frugi_frames_open(frug_compressor_decoder(r->compressor), r->frame, r->len, size, &x->target);
     FRUG_TRY(frugi_confirm(r, x, status, frugi_frames_hash(r->frame, r->len, size)));

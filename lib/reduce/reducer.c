@@ -116,6 +116,17 @@ frug_status frugi_sync(frug_reducer *r, const frugi_exchange *x, frug_status sta
     return check_records(r, status);
 }
 
+frug_status frugi_reserve_payloads(frug_reducer *r, const frugi_exchange *x, size_t bytes) {
+    uint64_t announced = 0;
+    bool grows = false;
+    for (int i = 0; i < r->comm->size; i++)
+        announced += r->record[i].bytes;
+    for (int i = 0; i < r->comm->size; i++)
+        grows |= announced - r->record[i].bytes > r->record[i].hash;
+    return grows ? frugi_sync(r, x, frugi_buffer_reserve(&r->recv_buf, bytes), r->record[r->comm->rank].bytes, 0)
+                 : FRUG_OK;
+}
+
 frug_status frugi_confirm(frug_reducer *r, const frugi_exchange *x, frug_status status, uint64_t hash) {
     FRUG_TRY(frugi_sync(r, x, status, 0, hash));
     for (int i = 1; i < r->comm->size; i++)

@@ -91,6 +91,15 @@ frug_status frugi_buffer_reserve(frugi_buffer *buffer, size_t bytes);
 frug_status frugi_sync(frug_reducer *r, const frugi_exchange *exchange, frug_status status, uint64_t bytes,
                        uint64_t hash);
 
+/**
+ * Reserve `bytes` of r->recv_buf for the payloads that the other ranks have announced in the last sync round, whose
+ * hash was the room that each rank has in that buffer. If it is too small on any rank, there is another round in which
+ * ranks report whether they have found memory, because nobody may wait for one that has not.
+ *
+ *   bytes   at most what the other ranks have announced
+ */
+frug_status frugi_reserve_payloads(frug_reducer *r, const frugi_exchange *exchange, size_t bytes);
+
 /** The last sync round of an exchange: fails if hashes differ. */
 frug_status frugi_confirm(frug_reducer *r, const frugi_exchange *exchange, frug_status status, uint64_t hash);
 

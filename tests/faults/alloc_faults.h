@@ -14,11 +14,19 @@
 
 static _Thread_local long faults_left; /* allocations until one fails; 0: none fails */
 static _Thread_local bool fault_fired;
+static _Thread_local size_t fault_least; /* smaller allocations are not counted */
 
 /** Let the n-th allocation of this thread from now on fail, once. 0 turns it off. */
 static inline void fault_arm(long n) {
     faults_left = n;
     fault_fired = false;
+    fault_least = 0;
+}
+
+/** The same of allocations of at least `bytes`. */
+static inline void fault_arm_large(long n, size_t bytes) {
+    fault_arm(n);
+    fault_least = bytes;
 }
 
 static atomic_long process_fault; /* which allocation of the process fails; 0: none, and none is counted */
@@ -35,10 +43,10 @@ static inline long fault_disarm_process(void) {
     return atomic_exchange(&process_fault, 0);
 }
 
-static inline bool fault_due(void) {
+static inline bool fault_due(size_t bytes) {
     long armed = atomic_load(&process_fault);
     if (armed == 0 || atomic_fetch_add(&fault_count, 1) + 1 != armed) {
-        if (faults_left == 0 || --faults_left > 0)
+        if (faults_left == 0 || bytes < fault_least || --faults_left > 0)
             return false;
         fault_fired = true;
     }
@@ -55,31 +63,31 @@ char *__real_strdup(const char *s);
 char *__real_strndup(const char *s, size_t n);
 
 void *__wrap_malloc(size_t bytes) {
-    return fault_due() ? NULL : __real_malloc(bytes);
+    return fault_due(bytes) ? NULL : __real_malloc(bytes);
 }
 
 void *__wrap_calloc(size_t n, size_t bytes) {
-    return fault_due() ? NULL : __real_calloc(n, bytes);
+    return fault_due(n * bytes) ? NULL : __real_calloc(n, bytes);
 }
 
 void *__wrap_realloc(void *p, size_t bytes) {
-    return fault_due() ? NULL : __real_realloc(p, bytes);
+    return fault_due(bytes) ? NULL : __real_realloc(p, bytes);
 }
 
 void *__wrap_aligned_alloc(size_t alignment, size_t bytes) {
-    return fault_due() ? NULL : __real_aligned_alloc(alignment, bytes);
+    return fault_due(bytes) ? NULL : __real_aligned_alloc(alignment, bytes);
 }
 
 int __wrap_posix_memalign(void **p, size_t alignment, size_t bytes) {
-    return fault_due() ? ENOMEM : __real_posix_memalign(p, alignment, bytes);
+    return fault_due(bytes) ? ENOMEM : __real_posix_memalign(p, alignment, bytes);
 }
 
 char *__wrap_strdup(const char *s) {
-    return fault_due() ? NULL : __real_strdup(s);
+    return fault_due(strlen(s) + 1) ? NULL : __real_strdup(s);
 }
 
 char *__wrap_strndup(const char *s, size_t n) {
-    return fault_due() ? NULL : __real_strndup(s, n);
+    return fault_due(n) ? NULL : __real_strndup(s, n);
 }
 
 #endif

@@ -246,6 +246,61 @@ static void a_rank_without_memory_fails_alone_and_is_reported(void **state) {
     }
 }
 
+/** Four ranks, the second of which finds no memory for the n-th payload or buffer of PAYLOAD bytes or more. */
+enum { RANKS = 4, PAYLOAD = 256 };
+
+static frug_status exchange_payloads(frug_comm *comm, void *shared) {
+    exchange *e = shared;
+    float mine[N];
+    int rank = frug_comm_rank(comm);
+    frug_layout *layout = NULL;
+    frug_reducer *reducer = NULL;
+    frug_status status = make_layout(&layout);
+    if (status == FRUG_OK)
+        status = create_worker_reducer(e->config, layout, 1, comm, &reducer);
+    if (rank == 1)
+        fault_arm_large(e->n, PAYLOAD);
+    for (uint64_t step = 0; step < 2 && status == FRUG_OK; step++) {
+        for (size_t i = 0; i < N; i++) /* frames of different lengths */
+            mine[i] = (i + step) % 4 < (size_t)rank ? 0.0f : grad[(i + 1000 * (size_t)rank) % N];
+        status = frug_reducer_sum(reducer, step, (frug_range){0, N}, mine, 0.5f);
+    }
+    if (rank == 1) {
+        e->fired = fault_fired;
+        fault_arm(0);
+    }
+    frug_reducer_destroy(reducer);
+    frug_layout_destroy(layout);
+    return status;
+}
+
+static void no_rank_waits_for_one_without_memory_for_payloads(void **state) {
+    (void)state;
+    static const char *const configs[] = {"frugrad,reduce=gather",
+                                          "threshold,reduce=gather",
+                                          "frugrad,reduce=split",
+                                          "threshold,reduce=split,down=2",
+                                          "topk,reduce=split,down=union",
+                                          "topk,reduce=tree",
+                                          "frugrad,reduce=shared,value=f32",
+                                          "dense",
+                                          "frugrad,reduce=nodes,node=2"};
+    for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
+        exchange e = {.config = configs[i], .fired = true};
+        for (e.n = 1; e.fired; e.n++) {
+            thread_worker member[RANKS];
+            run_workers(RANKS, exchange_payloads, &e, 20, member);
+            for (int r = 0; r < RANKS; r++) {
+                frug_status expected = !e.fired ? FRUG_OK : r == 1 ? FRUG_ERR_MEMORY : FRUG_ERR_REMOTE;
+                if (member[r].status != expected)
+                    fail_msg("%s: payload %ld of rank 1 failed; rank %d returns %d (%s)", e.config, e.n, r,
+                             member[r].status, member[r].error);
+            }
+        }
+        assert_true(e.n > 2);
+    }
+}
+
 int main(void) {
     uint64_t seed = 7;
     for (size_t i = 0; i < N; i++)
@@ -255,6 +310,7 @@ int main(void) {
         cmocka_unit_test(a_decoder_survives_every_failed_allocation),
         cmocka_unit_test(an_optimizer_survives_every_failed_allocation),
         cmocka_unit_test(a_rank_without_memory_fails_alone_and_is_reported),
+        cmocka_unit_test(no_rank_waits_for_one_without_memory_for_payloads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

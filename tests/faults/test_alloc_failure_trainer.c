@@ -278,7 +278,7 @@ json_t *__real_json_loadb(const char *text, size_t len, size_t flags, json_error
 
 /* Its parser fails an assertion. Here it fails as a whole. */
 json_t *__wrap_json_loadb(const char *text, size_t len, size_t flags, json_error_t *error) {
-    if (fault_due())
+    if (fault_due(0))
         return NULL;
     parsing = true;
     json_t *parsed = __real_json_loadb(text, len, flags, error);

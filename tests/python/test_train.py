@@ -26,8 +26,9 @@ from frugrad.torch.trainer.loop import Clip  # noqa: E402
 from frugrad.torch.trainer.optimizers import FlatOptimizer  # noqa: E402
 from frugrad.torch.trainer.power_sgd import PowerSGD  # noqa: E402
 from frugrad.torch.trainer.learning_rate import parse_schedule  # noqa: E402
+from frugrad.torch.trainer.simulated_frames import can_simulate, simulate  # noqa: E402
 from frugrad.torch.trainer.wordpiece import WordPiece  # noqa: E402
-from frugrad.torch.trainer.workers import Transform, make_planner  # noqa: E402
+from frugrad.torch.trainer.workers import Transform, make_exchange, make_planner, read_config  # noqa: E402
 
 DATA = Path(os.environ.get("FRUGRAD_DATA") or "/nonexistent")
 GPT2, BERT = "gpt2-small:layers=1,width=32,heads=2,length=16,dropout=0", "bert-small:layers=1,width=32,heads=2,length=8"
@@ -349,6 +350,28 @@ class Parts(unittest.TestCase):
                 exchange.add_gradient(worker, step)
             exchange.mean(step)
         self.assertLess(float((model[0].weight.grad - wanted).abs().max()), 1e-3)
+
+    def test_simulated_frames_are_those_of_the_host(self):
+        torch.manual_seed(3)
+        for text in ("onebit", "topk", "dgc", "topk,density=0.01"):
+            config, steps = read_config(text, "sgd"), 20
+            self.assertTrue(can_simulate(config), text)
+            flat = Flat(torch.nn.Sequential(torch.nn.Linear(129, 70), torch.nn.Linear(70, 9)), config,
+                        torch.device("cpu"))
+            planner = make_planner(config, flat, steps)
+            both = [make(flat, planner, 3, steps, 1) for make in (make_exchange, simulate)]
+            for step in range(steps):
+                gradients, means = [torch.randn(flat.n) for _ in range(3)], []
+                for exchange in both:
+                    for worker, gradient in enumerate(gradients):
+                        flat.grad.copy_(gradient)
+                        exchange.add_gradient(worker, step)
+                    exchange.mean(step)
+                    means.append(flat.grad.clone())
+                self.assertLess(float((means[0] - means[1]).abs().max()), 1e-5, text)
+                self.assertEqual(*[(exchange.sent, exchange.density) for exchange in both], text)
+        for text in ("frugrad", "qsgd", "topk,clip=1", "dgc,mask=off", "topk,residual=bf16", "onebit,feedback=none"):
+            self.assertFalse(can_simulate(read_config(text, "sgd")), text)
 
     def test_parameters_are_views_in_groups(self):
         model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(64, 128))

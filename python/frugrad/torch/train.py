@@ -21,6 +21,7 @@ from typing import List, Optional
 
 import torch
 
+from .._core import Compressor
 from .._lib import FrugradError, lib
 from .trainer import RunError, UsageError
 from .trainer.flat import Flat
@@ -33,6 +34,7 @@ from .trainer.passes import make_passes
 from .trainer.power_sgd import PowerSGD, parse_rank
 from .trainer.pretrained import load_bert
 from .trainer.sentences import Sentences
+from .trainer.simulated_frames import can_simulate, simulate
 from .trainer.tasks import Images, Language, Score, Task
 from .trainer.progress import Log, perplexity_of
 from .trainer.workers import Exchange, make_exchange, make_planner, read_config
@@ -95,8 +97,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--hold-out", type=_count(1, 10**9), default=0,
         help="evaluate on this many training samples, which are not trained on, instead of the test split")
     add("--judge", choices=("valid", "test"), default="", help="which split judges the run at its end")
-    add("--passes", choices=("auto", "eager", "graph"), default="auto", help="forward and backward: operation by"
-        " operation, or replayed as CUDA graphs; auto: graph on a GPU, else eager [auto]")
+    add("--passes", choices=("auto", "eager", "graph", "compiled"), default="auto", help="forward and backward:"
+        " operation by operation, replayed as CUDA graphs, or these of compiled blocks; auto: graph on a GPU, else"
+        " eager [auto]")
     add("--no-augment", action="store_true", help="images as they are")
     add("--json", action="store_true", help="print the summary as one JSON object")
     add("--quiet", action="store_true", help="print no progress")
@@ -199,6 +202,13 @@ def _print(summary: dict) -> None:
           f"  method {summary['config']}\n  optimizer {summary['optimizer']}")
 
 
+def _make_exchange(flat: Flat, planner: Compressor, args, rank: Optional[int], rounds: int) -> Exchange:
+    if rank:
+        return PowerSGD(flat, args.workers, rank)
+    simulated = flat.grad.is_cuda and can_simulate(planner.config)
+    return (simulate if simulated else make_exchange)(flat, planner, args.workers, rounds, args.threads)
+
+
 def train(args) -> dict:
     """Run what the command line asks for, and return the summary."""
     schedule, named = parse_schedule(args.schedule), parse_model(args.model)
@@ -224,15 +234,14 @@ def train(args) -> dict:
     args.rate = args.rate or _usual_rate(named, args, task, text)
     check_local_optimizer(text, every)
     optimizer = FlatOptimizer(text, flat, planner, args.steps)
-    exchange = PowerSGD(flat, args.workers, rank) if rank else make_exchange(flat, planner, args.workers, rounds,
-                                                                             args.threads)
+    exchange = _make_exchange(flat, planner, args, rank, rounds)
     log = Log(args.metrics, args.quiet)
     log.print(f"training {args.model} ({flat.n} parameters) on {args.data}: {args.steps} steps of {args.workers} x"
             f" {args.batch}\nmethod {args.method}, optimizer {optimizer.text}, exchange {exchange.name}, device {device}\n"
             f"rate {args.rate:g}, schedule {args.schedule}, clip {'auto' if args.clip is None else args.clip}")
     plan = Plan(args.steps, args.workers, args.batch, args.rate, schedule, args.eval_every, args.eval_batches,
                 args.judge, args.metrics_layers and config.option("reduce") != "dense")
-    passes = make_passes(args.passes, lambda batch: task.loss(model, batch), flat)
+    passes = make_passes(args.passes, lambda batch: task.loss(model, batch), model, flat)
     parts = plan, model, task, flat, passes, exchange, optimizer, args.clip, planner, log, named.task == "language"
     if every:
         own = [optimizer] + [FlatOptimizer(text, flat, planner, args.steps) for _ in range(1, args.workers)]

@@ -1,13 +1,14 @@
 """Forward and backward pass of a worker's batch: operation by operation, or recorded once and replayed.
 
 A GPU computes small batches faster than Python launches their kernels. A CUDA graph launches all kernels of a pass at
-once. Batches of a run have the same shape, so one recording serves all of them. torch.compile is not
-used: it took over a minute for GPT-2 small, and what it saves after that was not measured.
+once. Batches of a run have the same shape, so one recording serves all of them. Of a model with repeated blocks
+torch.compile can compile a block, once for all of them, which fuses many small kernels; the whole model took over a
+minute for GPT-2 small.
 """
 
 import contextlib
 import sys
-from typing import Callable, ContextManager, Optional, Tuple
+from typing import Callable, ContextManager, List, Optional, Tuple
 
 import torch
 
@@ -96,9 +97,33 @@ class RecordedPasses(Passes):
         self._graphs = forward, backward
 
 
-def make_passes(kind: str, loss: Loss, flat: Flat) -> Passes:
-    """Passes of a kind: eager or graph; auto is graph on a GPU and eager elsewhere."""
+class CompiledPasses(RecordedPasses):
+    """As recorded, of compiled blocks. After the recording they are as before: evaluations have other shapes."""
+
+    def __init__(self, loss: Loss, blocks: List[torch.nn.Module], flat: Flat):
+        super().__init__(loss, flat)
+        self._blocks = blocks
+        for block in blocks:
+            block.forward = torch.compile(block.forward, dynamic=False)
+
+    def _record(self, batch: Batch) -> None:
+        super()._record(batch)
+        for block in self._blocks:
+            del block.forward
+
+
+def _repeated_blocks(model: torch.nn.Module) -> List[torch.nn.Module]:
+    return [block for module in model.modules() if isinstance(module, torch.nn.ModuleList) for block in module]
+
+
+def make_passes(kind: str, loss: Loss, model: torch.nn.Module, flat: Flat) -> Passes:
+    """Passes of a kind: eager, graph or compiled; auto is graph on a GPU and eager elsewhere."""
     gpu = flat.grad.is_cuda
-    if kind == "graph" and not gpu:
-        raise UsageError("--passes: graph needs a GPU")
+    if kind in ("graph", "compiled") and not gpu:
+        raise UsageError(f"--passes: {kind} needs a GPU")
+    if kind == "compiled":
+        blocks = _repeated_blocks(model)
+        if not blocks:
+            raise UsageError("--passes: compiled is for models with repeated blocks; this one has none")
+        return CompiledPasses(loss, blocks, flat)
     return RecordedPasses(loss, flat) if gpu and kind != "eager" else Passes(loss, flat)

@@ -1,0 +1,134 @@
+"""Exchanges that compute with PyTorch what frames of some methods contain, where the GPU has no kernels for them.
+
+They are for rivals in comparisons: 1-bit SGD, and top-k of whole tensors with a plain residual or as DGC. The host makes
+their frames at a few GB/s, too slow for a large model. What arrives is the same but for the order of sums; the length of a
+frame is that of a real one, which the library makes of the values that are sent, at the first step, whenever the density
+changes and every some hundred steps.
+"""
+
+from typing import List, Tuple
+
+import torch
+
+from ..._core import Compressor, Config
+from ..._lib import lib
+from .flat import Flat
+from .workers import Exchange, shares
+
+_USUAL = {"rule": "topk", "unit": "element", "residual": "f32", "reduce": "gather", "layers": "even", "norm": "off",
+          "frequency": "off", "clip": "0", "warmup": "0", "dense_every": "0", "transform": "off", "bucket": "auto"}
+_BUCKET = 512  # values that share two means: bucket=auto
+_MEASURE_EVERY = 500  # steps between real frames, where their length depends on the data
+
+
+def can_simulate(config: Config) -> bool:
+    """Whether a config is one of those methods."""
+    value, segment, feedback, mask = map(config.option, ("value", "segment", "feedback", "mask"))
+    one_bit = value == "onebit" and feedback == "plain"
+    top_k = value == "f32" and segment == "tensor" and (feedback == "plain" or feedback == "dgc" and mask == "on")
+    return (one_bit or top_k) and all(config.option(name) == usual for name, usual in _USUAL.items())
+
+
+class SimulatedFrames(Exchange):
+    """Base: residuals of all workers, and the sum of what they send."""
+
+    name = "gather, frames simulated on the GPU"
+
+    def __init__(self, flat: Flat, workers: int, planner: Compressor, steps: int, threads: int):
+        super().__init__(flat, workers)
+        self.planner, self.steps = planner, steps
+        self.residual = torch.zeros(workers, flat.n, device=flat.grad.device)
+        self.total = torch.zeros_like(flat.grad)
+        self._real = Compressor(Config(planner.config.text + ",feedback=none,mask=auto"), flat.layout, steps, threads)
+        self._frame = torch.empty(self._real.bound(0, flat.n), dtype=torch.uint8)
+        self._own_state, self._length, self._shares = lib.frug_compressor_state_size(planner.handle), 0, None
+        self._plan: List[Tuple[int, int, int]] = []  # begin, end and number of sent entries of compressed tensors
+
+    def add_gradient(self, worker: int, step: int) -> None:
+        if worker == 0:
+            self._prepare(step)
+        self._send(worker)
+        if worker == 0 and self._due:
+            self._measure(step)
+        self.total.add_(self.flat.grad)
+
+    def mean(self, step: int) -> None:
+        torch.mul(self.total, 1 / self.workers, out=self.flat.grad)
+        self.total.zero_()
+        self.sent = self._length * (self.workers - 1)
+        self.state_bytes = max(self.state_bytes, self._own_state + self.workers * self._length)
+
+    def _prepare(self, step: int) -> None:
+        """Read the plan of a step, where the density has changed."""
+        now = shares(self.planner, step, len(self.flat.sizes))
+        self._due = now != self._shares or step % _MEASURE_EVERY == 0
+        if now == self._shares:
+            return
+        self._shares, self._plan, at = now, [], 0
+        for i, size in enumerate(self.flat.sizes):
+            plan = self.planner.plan(step, i)
+            if not plan["dense"]:
+                self._plan.append((at, at + size, plan["selected"]))
+            at += size
+        self.density = sum(x * n for x, n in zip(now, self.flat.sizes)) / self.flat.n
+
+    def _measure(self, step: int) -> None:
+        values = self.flat.grad.cpu()
+        self._length = self._real.compress(step, 0, self.flat.n, values.data_ptr(), self._frame.data_ptr(),
+                                           self._frame.numel())
+
+    def _send(self, worker: int) -> None:
+        """Add the gradient to the residual of a worker, and leave in ``flat.grad`` what it sends."""
+        raise NotImplementedError
+
+
+class OneBit(SimulatedFrames):
+    """Each value as the mean of the values of its sign among its neighbors."""
+
+    def _send(self, worker: int) -> None:
+        for begin, end, _ in self._plan:
+            x, out = self.residual[worker, begin:end], self.flat.grad[begin:end]
+            x.add_(out)
+            whole = (end - begin) // _BUCKET * _BUCKET
+            out[:whole] = self._two_means(x[:whole].view(-1, _BUCKET)).flatten()
+            if whole < end - begin:
+                out[whole:] = self._two_means(x[whole:].view(1, -1)).flatten()
+            x.sub_(out)
+
+    @staticmethod
+    def _two_means(rows: torch.Tensor) -> torch.Tensor:
+        upper = rows >= 0
+        count = upper.sum(1, keepdim=True)
+        sums = (rows * upper).sum(1, keepdim=True)
+        lower = (rows.sum(1, keepdim=True) - sums) / (rows.shape[1] - count).clamp(min=1)
+        return torch.where(upper, sums / count.clamp(min=1), lower)
+
+
+class TensorTopK(SimulatedFrames):
+    """The largest entries of each tensor, with a plain residual or with DGC's momentum."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        config = self.planner.config
+        self.mu = float(config.option("momentum"))
+        self.momentum = torch.zeros_like(self.residual) if config.option("feedback") == "dgc" else None
+
+    def _send(self, worker: int) -> None:
+        for begin, end, count in self._plan:
+            x, out = self.residual[worker, begin:end], self.flat.grad[begin:end]
+            if self.momentum is None:
+                x.add_(out)
+            else:
+                x.add_(self.momentum[worker, begin:end].mul_(self.mu).add_(out))
+            chosen = x.abs().topk(count, sorted=False).indices
+            out.zero_()
+            out[chosen] = x[chosen]
+            x[chosen] = 0
+            if self.momentum is not None:
+                self.momentum[worker, begin:end][chosen] = 0
+
+
+def simulate(flat: Flat, planner: Compressor, workers: int, steps: int, threads: int) -> SimulatedFrames:
+    """The simulated exchange of a method for which ``can_simulate`` holds."""
+    kind = OneBit if planner.config.option("value") == "onebit" else TensorTopK
+    return kind(flat, workers, planner, steps, threads)

@@ -13,7 +13,7 @@ unexport MAKEFLAGS
 build  = cmake --preset $(1) $(2) >/dev/null && cmake --build --preset $(1) --parallel $(JOBS) $(if $(3),--target $(3))
 verify = ctest --preset $(1) --parallel $(JOBS) --output-on-failure
 
-.PHONY: all demo demo-report results test install tsan mpich torch cross-x86 fuzz format clean help
+.PHONY: all demo demo-report results test asan install tsan mpich torch cross-x86 fuzz format clean help
 
 all: ## build the release preset
 	@tools/install-deps.sh build
@@ -32,10 +32,13 @@ results: all ## fill the tables and charts of README.md and docs from results/
 	@tools/results.py fill
 	@tools/readme_figure.py
 
-test: ## install what is missing, build, and run all tests, plain and under ASan + UBSan
+test: ## install what is missing, build, and run all tests
 	@tools/install-deps.sh build test mpi
 	@$(call build,dev)
 	@$(call verify,dev)
+
+asan: ## run the C tests again under ASan + UBSan, and build the library alone, without OpenMP
+	@tools/install-deps.sh build test mpi
 	@$(call build,asan)
 	@$(call verify,asan)
 	@$(call build,minimal)

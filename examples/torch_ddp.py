@@ -4,7 +4,7 @@
     torchrun --nproc_per_node 2 examples/torch_ddp.py
     torchrun --nproc_per_node 2 examples/torch_ddp.py --dense        the same without FruGrad, to compare
 
-Without Fashion-MNIST in --data, images are made up. Marked are FruGrad's four lines, and one more to resume.
+Without Fashion-MNIST in --data, images are made up. Marked are FruGrad's five lines, and one more to resume.
 """
 import argparse
 import gzip
@@ -63,12 +63,12 @@ def main():
         torch.nn.Conv2d(16, 32, 5, padding=2), torch.nn.ReLU(), torch.nn.MaxPool2d(2),
         torch.nn.Flatten(), torch.nn.Linear(32 * 49, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10)).to(device)
     ddp = DistributedDataParallel(model, device_ids=[device.index] if cuda else None)
-    optimizer = torch.optim.SGD(ddp.parameters(), lr=a.rate, momentum=0.9)
+    optimizer = frugrad.torch.optimizer(model, torch.optim.SGD(ddp.parameters(), lr=a.rate, momentum=0.9))  # FruGrad 2
     each = len(images) // (world * a.batch)
     first, total = 0, a.steps or a.epochs * each
-    state = frugrad.torch.DDPState(model, a.config, total_steps=a.epochs * each)  # FruGrad 2
+    state = frugrad.torch.DDPState(model, a.config, optimizer, total_steps=a.epochs * each)  # FruGrad 3
     if not a.dense:
-        ddp.register_comm_hook(state, frugrad.torch.hook)  # FruGrad 3
+        ddp.register_comm_hook(state, frugrad.torch.hook)  # FruGrad 4
     if a.checkpoint and os.path.exists(a.checkpoint):
         saved = torch.load(a.checkpoint, map_location=device)
         model.load_state_dict(saved["model"])
@@ -86,12 +86,12 @@ def main():
         if rank == 0 and (step % 100 == 99 or step == total - 1):
             print(f"step {step + 1} of {total}, loss {loss.item():.4f}", flush=True)
     saved = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": total,
-             "frugrad": state.state_dict(all_ranks=True)}  # FruGrad 4: called by all ranks
+             "frugrad": state.state_dict(all_ranks=True)}  # FruGrad 5: called by all ranks
     if a.checkpoint and rank == 0:
         torch.save(saved, a.checkpoint)
     if rank == 0:
-        right = accuracy(model, *load(a.data, "t10k"), device)
-        print(f"accuracy {right:.4f}, sent 1/{state.stats()['ratio']:.1f} of the gradients")
+        print(f"accuracy {accuracy(model, *load(a.data, 't10k'), device):.4f},"
+              f" sent 1/{state.stats()['ratio']:.1f} of the gradients")
     dist.destroy_process_group()
 
 

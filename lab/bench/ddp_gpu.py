@@ -21,21 +21,21 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "python"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "python"))
 
-from frugrad.torch import DDPState, hook  # noqa: E402
+from frugrad.torch import DDPState, hook, optimizer  # noqa: E402
 from frugrad.torch.trainer.loop import autocast  # noqa: E402
 from frugrad.torch.trainer.models import parse_model  # noqa: E402
-from frugrad.torch.trainer.rates import parse_schedule  # noqa: E402
+from frugrad.torch.trainer.learning_rate import parse_schedule  # noqa: E402
 from frugrad.torch.trainer.tasks import open_task  # noqa: E402
 from frugrad.torch.trainer.workers import read_config  # noqa: E402
 
 
-def optimizer_of(task: str, model: torch.nn.Module, merged: bool) -> torch.optim.Optimizer:
-    """The optimizer of a task; without momentum if the residual has it."""
+def optimizer_of(task: str, model: torch.nn.Module) -> torch.optim.Optimizer:
+    """The optimizer of a task, for dense and for compressed gradients."""
     if task == "images":
-        return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.0 if merged else 0.9, weight_decay=5e-4)
-    return torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.0 if merged else 0.9, 0.95), weight_decay=0.1)
+        return optimizer(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4))
+    return optimizer(model, torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1))
 
 
 def main() -> None:
@@ -60,21 +60,20 @@ def main() -> None:
     torch.manual_seed(args.seed)
     model = named.build(task.vocab).to(device)
     ddp = torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
-    merged, dense = config.option("feedback") == "merged", config.option("reduce") == "dense"
-    optimizer = optimizer_of(named.task, model, merged and not dense)
-    gain = 10 if merged and not dense and named.task == "images" else 1
-    state = None if dense else DDPState(model, args.method, total_steps=args.steps, optimizer=optimizer)
+    stepper = optimizer_of(named.task, model)
+    dense = config.option("reduce") == "dense"
+    state = None if dense else DDPState(model, args.method, stepper, total_steps=args.steps)
     if state is not None:
         ddp.register_comm_hook(state, hook)
     losses, begun = torch.zeros(args.steps, device=device), time.perf_counter()
     for step in range(args.steps):
-        for group in optimizer.param_groups:
-            group["lr"] = args.rate * gain * schedule.at(step, args.steps)
-        optimizer.zero_grad(set_to_none=True)
+        for group in stepper.param_groups:
+            group["lr"] = args.rate * schedule.at(step, args.steps)
+        stepper.zero_grad(set_to_none=True)
         with autocast(device):
             loss = task.loss(ddp, task.batch(step, rank, size, args.batch))
         loss.backward()
-        optimizer.step()
+        stepper.step()
         losses[step] = loss.detach()
     losses = losses.cpu() / size
     dist.all_reduce(losses)

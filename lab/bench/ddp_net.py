@@ -152,7 +152,8 @@ class Method:
             self.grace = load_grace(a.grace, DENSITY[number])
         elif kind == "frugrad":
             import frugrad.torch
-            self.state = frugrad.torch.DDPState(model, CONFIGS[name])
+            self.optimizer = frugrad.torch.optimizer(model, self.optimizer)
+            self.state = frugrad.torch.DDPState(model, CONFIGS[name], self.optimizer)
             self.ddp.register_comm_hook(self.state, frugrad.torch.hook)
 
     def step(self, ids):
@@ -283,7 +284,7 @@ def per_bucket(steps):
     states = []
 
     def state_of(net):
-        states.append(frugrad.torch.DDPState(net, CONFIGS["frugrad-94"], process_group=alone))
+        states.append(frugrad.torch.DDPState(net, CONFIGS["frugrad-94"] + ",feedback=merged", process_group=alone))
         return states[0]
 
     nets, x, times = [wrapped(None, nothing), wrapped(state_of, frugrad.torch.hook)], torch.randn(1, 64), ([], [])

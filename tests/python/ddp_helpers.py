@@ -14,6 +14,7 @@ import torch.nn as nn  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel as DDP  # noqa: E402
 
 import frugrad.torch  # noqa: E402
+from frugrad.torch.config import names_feedback  # noqa: E402
 
 FASHION = Path(os.environ.get("FRUGRAD_FASHION_MNIST", "/usr/share/datasets/fashion-mnist"))
 RANK, WORLD = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
@@ -24,6 +25,11 @@ def begin(seconds: int = 20) -> None:
     dist._DEFAULT_FIRST_BUCKET_BYTES = 20000  # else all of a small model is one bucket
     dist.init_process_group("gloo", timeout=timedelta(seconds=seconds))
     atexit.register(dist.destroy_process_group)  # gloo's threads may abort a process that ends without
+
+
+def state_for(model=None, config: str = "frugrad", **options) -> frugrad.torch.DDPState:
+    """A state that goes with any optimizer: where the config names no feedback, there is none."""
+    return frugrad.torch.DDPState(model, config if names_feedback(config) else config + ",feedback=none", **options)
 
 
 def mlp(seed: int = 0) -> nn.Module:

@@ -15,10 +15,10 @@ import weakref
 from datetime import timedelta
 
 import support
-from ddp_helpers import RANK, WORLD, atexit, dist, nn, torch
+from ddp_helpers import RANK, WORLD, atexit, dist, nn, state_for, torch
 
 from frugrad import _cuda
-from frugrad.torch import DDPState, device, exchange, hook, ranges
+from frugrad.torch import device, exchange, hook, ranges
 
 EMULATED = os.environ.get("FRUGRAD_CUDA_EMULATED", "")
 SHAPES = ((80, 70), (513,), (64, 3, 3, 3), (300, 41), (5,), (129, 32), (2, 3))
@@ -59,7 +59,7 @@ class Run:
         options.setdefault("start_iter", 1)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # momentum is not the question here
-            self.state = DDPState(self.model, config, total_steps=8, process_group=group, **options)
+            self.state = state_for(self.model, config, total_steps=8, process_group=group, **options)
         if on_host:
             self.state._device_engine = lambda tensors, _: None
         elif kind == "streams":

@@ -4,9 +4,10 @@ import unittest
 import warnings
 
 import support
-from ddp_helpers import WORLD, batch, begin, dist, flat, mlp, nn, torch, train, wrap
+from ddp_helpers import WORLD, batch, begin, dist, flat, mlp, nn, state_for, torch, train, wrap
 
 import frugrad
+import frugrad.torch
 from frugrad.torch import DDPState
 
 EVERYTHING = ["density=1,value=f32,feedback=none", "topk,density=1,feedback=none", "dense",
@@ -20,7 +21,7 @@ def everything_is_sent():
     for config in EVERYTHING:
         plain, hooked = mlp(), mlp()
         train(wrap(plain), range(3))
-        train(wrap(hooked, DDPState(hooked, config, start_iter=0)), range(3))
+        train(wrap(hooked, state_for(hooked, config, start_iter=0)), range(3))
         results.append(torch.equal(flat(plain), flat(hooked)))
     return results
 
@@ -32,7 +33,7 @@ def long_bucket():
     x = torch.randn(4, 1600, generator=torch.Generator().manual_seed(dist.get_rank()))
     weights = torch.randn(1600, 1600) * 0.01
     gradients = []
-    for state in (None, DDPState(config=EVERYTHING[0], start_iter=0)):
+    for state in (None, state_for(config=EVERYTHING[0], start_iter=0)):
         model = nn.Linear(1600, 1600)
         with torch.no_grad():
             model.weight.copy_(weights)
@@ -49,7 +50,7 @@ def mean_of_three():
     """One step of three ranks: gradients equal the sum in rank order times a third?"""
     begin()
     model = mlp()
-    ddp = wrap(model, DDPState(model, EVERYTHING[0], start_iter=0))
+    ddp = wrap(model, state_for(model, EVERYTHING[0], start_iter=0))
     x, y = batch(0)
     nn.functional.cross_entropy(ddp(x), y).backward()
     sums = [torch.zeros_like(p) for p in model.parameters()]
@@ -71,11 +72,11 @@ def split_and_gather():
         weights = []
         for reduce in ("gather", "split"):
             model = mlp()
-            train(wrap(model, DDPState(model, f"{config},reduce={reduce}", start_iter=1, total_steps=6)), range(6))
+            train(wrap(model, state_for(model, f"{config},reduce={reduce}", start_iter=1, total_steps=6)), range(6))
             weights.append(flat(model))
         results.append(torch.equal(*weights))
     model = mlp()
-    state = DDPState(model, "reduce=split,down=2,residual=f32,value=f32,feedback=plain", start_iter=0)
+    state = state_for(model, "reduce=split,down=2,residual=f32,value=f32,feedback=plain", start_iter=0)
     train(wrap(model, state), range(6))
     weights = [torch.zeros_like(flat(model)) for _ in range(WORLD)]
     dist.all_gather(weights, flat(model))
@@ -89,7 +90,7 @@ def nothing_is_lost():
     for config in ("value=f32,residual=f32,feedback=plain",
                    "value=f32,residual=f32,feedback=plain,reduce=split,down=2"):
         model = mlp()
-        state = DDPState(model, config, start_iter=1)
+        state = state_for(model, config, start_iter=1)
         ddp = wrap(model, state)
         start, seen = flat(model), torch.zeros_like(flat(model))
         optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
@@ -125,7 +126,7 @@ def every_algorithm():
             if "down" in config and "density" in more:
                 continue
             model = mlp()
-            state = DDPState(model, f"reduce={config},{more}", start_iter=1, total_steps=6)
+            state = state_for(model, f"reduce={config},{more}", start_iter=1, total_steps=6)
             train(wrap(model, state), range(6))
             weights = [torch.zeros_like(flat(model)) for _ in range(WORLD)]
             dist.all_gather(weights, flat(model))
@@ -164,24 +165,50 @@ class Results(unittest.TestCase):
 
 
 class Configs(unittest.TestCase):
-    def test_feedback_depends_on_the_optimizer(self):
-        sgd, adam = torch.optim.SGD, torch.optim.AdamW
-        model = mlp()
-        for optimizer, feedback in ((None, "none"), (sgd(model.parameters(), lr=1, momentum=0.9), "none"),
-                                    (sgd(model.parameters(), lr=1), "merged"), (adam(model.parameters()), "none"),
-                                    (adam(model.parameters(), betas=(0.0, 0.999)), "merged")):
-            for config in ("frugrad", "frugrad,density=0.01", "anneal", "value=int8"):
-                state = DDPState(config=config, optimizer=optimizer)
-                self.assertEqual(state.config.option("feedback"), feedback)
-        self.assertEqual(DDPState(config="topk").config.option("feedback"), "plain")
-
     def test_frugrad_depends_on_the_optimizer(self):
+        model = mlp()
+        params = list(model.parameters())
+        for optimizer, same in ((torch.optim.SGD(params, lr=1), "frugrad-sgd,momentum=0"),
+                                (frugrad.torch.optimizer(model, torch.optim.SGD(params, lr=1, momentum=0.9)), "frugrad-sgd"),
+                                (frugrad.torch.optimizer(model, torch.optim.AdamW(params)), "frugrad-adam")):
+            for more in ("", ",density=0.01"):
+                state = DDPState(model, "frugrad" + more, optimizer)
+                self.assertEqual(state.config.text, frugrad.Config(same + more).text)
+
+    def test_without_an_optimizer_that_fits_a_feedback_must_be_named(self):
         params = list(mlp().parameters())
-        for optimizer, same in ((torch.optim.SGD(params, lr=1), "frugrad-sgd"),
-                                (torch.optim.AdamW(params, betas=(0.0, 0.999)), "frugrad-adam"),
-                                (torch.optim.SGD([{"params": params, "ns_steps": 5}], lr=1), "frugrad-muon"),
-                                (torch.optim.AdamW(params), "feedback=none"), (None, "feedback=none")):
-            self.assertEqual(DDPState(config="frugrad", optimizer=optimizer).config.text, frugrad.Config(same).text)
+        for optimizer, why in ((None, "must know the optimizer"),
+                               (torch.optim.SGD(params, lr=1, momentum=0.9), "SGD has one of its own"),
+                               (torch.optim.AdamW(params), "AdamW has one of its own"),
+                               (torch.optim.AdamW(params, betas=(0.0, 0.99)), "another rate"),
+                               (torch.optim.RMSprop(params), "RMSprop is not one"),
+                               (torch.optim.LBFGS(params), "LBFGS is not one"),
+                               (type("Mine", (torch.optim.SGD,), {})(params, lr=1), "Mine is not one")):
+            for config in ("frugrad", "frugrad,density=0.01", "anneal", "value=int8"):
+                with self.assertRaisesRegex(ValueError, f"{why}.*frugrad,feedback=none"):
+                    DDPState(config=config, optimizer=optimizer)
+                self.assertEqual(DDPState(config=config + ",feedback=none", optimizer=optimizer).stats()["feedback"],
+                                 "none")
+        self.assertEqual(DDPState(config="topk").config.option("feedback"), "plain")
+        self.assertEqual(DDPState(config="frugrad,reduce=dense").config.option("reduce"), "dense")
+
+    def test_wrong_arguments_are_refused_with_a_sentence(self):
+        model = mlp()
+        sgd = torch.optim.SGD(model.parameters(), lr=1)
+        scheduler = torch.optim.lr_scheduler.StepLR(sgd, 1)
+        for arguments, why in (((model.parameters(),), "not a generator"), (("frugrad",), "not the config"),
+                               ((sgd,), "the first argument is the model"), ((model, sgd), "the config is a text"),
+                               ((model, "frugrad", scheduler), "give the optimizer itself"),
+                               ((model, "frugrad", 100), "an optimizer is wanted")):
+            with self.assertRaisesRegex(TypeError, why):
+                DDPState(*arguments)
+        with self.assertRaisesRegex(TypeError, "takes a DDPState, not a function"):
+            frugrad.torch.hook(frugrad.torch.hook, None)
+        sharded = type("FullyShardedDataParallel", (torch.nn.Linear,), {})(2, 2)
+        with self.assertRaisesRegex(TypeError, "sharded by FSDP"):
+            DDPState(sharded, "frugrad", sgd)
+        with self.assertRaisesRegex(ValueError, "give the model too"):
+            DDPState(config="frugrad", optimizer=frugrad.torch.optimizer(model, torch.optim.AdamW(model.parameters())))
 
     def test_momentum_applied_twice_is_warned_of(self):
         model = mlp()
@@ -194,13 +221,11 @@ class Configs(unittest.TestCase):
 
     def test_unsupported_configs_are_refused_with_the_supported_ones(self):
         with self.assertRaisesRegex(ValueError, "reduce=gather, split, .*dense"):
-            DDPState(config="reduce=gossip")
+            DDPState(config="reduce=gossip,feedback=none")
         with self.assertRaisesRegex(ValueError, "ef21"):
             DDPState(config="feedback=ef21")
         with self.assertRaises(frugrad.ConfigError):
             DDPState(config="frugrat")
-        with self.assertRaises(TypeError):
-            DDPState("frugrad")
 
 
 if __name__ == "__main__":

@@ -4,9 +4,7 @@ import unittest
 import warnings
 
 import support
-from ddp_helpers import WORLD, RANK, batch, begin, dist, flat, mlp, nn, torch, train, wrap
-
-from frugrad.torch import DDPState
+from ddp_helpers import RANK, WORLD, batch, begin, dist, flat, mlp, nn, state_for, torch, train, wrap
 
 EXACT = "density=1,value=f32,feedback=none"
 
@@ -39,11 +37,11 @@ def unused():
     for config in (EXACT, "min_size=0"):
         dense, hooked = Branches(), Branches()
         train(wrap(dense, find_unused_parameters=True), range(5))
-        train(wrap(hooked, DDPState(hooked, config), find_unused_parameters=True), range(5))
+        train(wrap(hooked, state_for(hooked, config), find_unused_parameters=True), range(5))
         results += [same_weights(hooked), config != EXACT or torch.equal(flat(dense), flat(hooked))]
     static = Branches()
     static.left = static.right
-    train(wrap(static, DDPState(static), static_graph=True), range(5))
+    train(wrap(static, state_for(static), static_graph=True), range(5))
     return results + [same_weights(static)]
 
 
@@ -68,7 +66,7 @@ def options_of_ddp():
         train(wrap(dense, **options), range(4))
         for config in (EXACT, EXACT + ",reduce=split", "frugrad"):
             hooked = Tied()
-            state = DDPState(hooked, config)
+            state = state_for(hooked, config)
             train(wrap(hooked, state, **options), range(4))
             results += [same_weights(hooked), config == "frugrad" or torch.equal(flat(dense), flat(hooked)),
                         sorted(state.residuals()) == sorted(name for name, _ in hooked.named_parameters())]
@@ -79,7 +77,7 @@ def warnings_shown():
     """A script's own warning, at one place in every step: Python shows it once, also with the hook."""
     begin()
     model = mlp()
-    ddp = wrap(model, DDPState(model, start_iter=0))
+    ddp = wrap(model, state_for(model, start_iter=0))
     train(ddp, range(1))
     with warnings.catch_warnings(record=True) as shown:
         warnings.simplefilter("default")
@@ -94,7 +92,7 @@ def accumulated():
     weights = []
     for state in (None, EXACT):
         model = mlp()
-        state = state and DDPState(model, state)
+        state = state and state_for(model, state)
         ddp = wrap(model, state)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
         for step in range(0, 8, 2):
@@ -131,8 +129,8 @@ def dtypes():
     begin()
     dense, hooked, sparse = Mixed(), Mixed(), Mixed()
     train(wrap(dense), range(4), lr=0.01)
-    train(wrap(hooked, DDPState(hooked, EXACT)), range(4), lr=0.01)
-    state = DDPState(sparse, "min_size=0")
+    train(wrap(hooked, state_for(hooked, EXACT)), range(4), lr=0.01)
+    state = state_for(sparse, "min_size=0")
     train(wrap(sparse, state), range(4), lr=0.01)
     kinds = [str(p.grad.dtype) == str(p.dtype) for p in sparse.parameters()]
     near = max((p.double() - q.double()).abs().max().item() for p, q in zip(dense.parameters(), hooked.parameters()))
@@ -158,7 +156,7 @@ def tiny():
     for config in (EXACT, "vectors=sparse,min_size=0", "reduce=split,min_size=0", "topk,reduce=split,min_size=0"):
         model = Small()
         before = model.frozen.weight.clone()
-        state = DDPState(model, config, start_iter=1)
+        state = state_for(model, config, start_iter=1)
         train(wrap(model, state, bucket_cap_mb=1e-5), range(4))
         results.append(same_weights(model) and torch.equal(before, model.frozen.weight)
                        and set(state.residuals()) == {"one", "last.weight", "last.bias"})
@@ -171,7 +169,7 @@ def not_a_number():
     results = []
     for config in ("frugrad", "threshold", "reduce=split"):
         model = mlp()
-        state = DDPState(model, config, start_iter=0)
+        state = state_for(model, config, start_iter=0)
         ddp = wrap(model, state)
         if RANK == 1:
             model[2].weight.register_hook(lambda grad: grad.index_fill(0, torch.tensor([3]), float("nan")))
@@ -184,7 +182,7 @@ def not_a_number():
 def statistics():
     begin()
     model = mlp()
-    state = DDPState(model, "stats=full", start_iter=1)
+    state = state_for(model, "stats=full", start_iter=1)
     train(wrap(model, state), range(5))
     stats = state.stats()
     dense = 5 * 4 * flat(model).numel()

@@ -5,9 +5,7 @@ import time
 import unittest
 
 import support
-from ddp_helpers import RANK, begin, dist, mlp, nn, train, wrap
-
-from frugrad.torch import DDPState
+from ddp_helpers import RANK, begin, dist, mlp, nn, state_for, train, wrap
 
 CONFIGS = ("frugrad", "threshold", "reduce=split", "threshold,reduce=split", "reduce=tree", "reduce=shared,value=f32",
            "reduce=auto")
@@ -28,7 +26,7 @@ def one_fails(where):
     errors = []
     for config in CONFIGS:
         model = mlp()
-        state = DDPState(model, config, start_iter=1)
+        state = state_for(model, config, start_iter=1)
         ddp = wrap(model, state)
         train(ddp, range(2))
         if RANK == 1:
@@ -51,7 +49,7 @@ def one_fails(where):
             errors.append("nothing")
         except Exception as error:
             errors.append(str(error).split("\n")[0])
-        state.load_state_dict(DDPState(model, config, start_iter=1).state_dict())
+        state.load_state_dict(state_for(model, config, start_iter=1).state_dict())
         train(wrap(model, state), range(3, 5))
     return errors
 
@@ -60,7 +58,7 @@ def one_raises_in_forward():
     """A rank exits between two steps. The others' backward must end with an error."""
     begin(seconds=5)
     model = mlp()
-    ddp = wrap(model, DDPState(model, start_iter=1))
+    ddp = wrap(model, state_for(model, start_iter=1))
     train(ddp, range(2))
     if RANK == 1:
         os._exit(0)
@@ -76,14 +74,14 @@ def different(what):
     """Ranks with different options."""
     begin()
     model = mlp()
-    state = DDPState(None if what == "model" and RANK else model,
+    state = state_for(None if what == "model" and RANK else model,
                      "value=f32" if what == "config" and RANK else "frugrad",
                      total_steps=RANK if what == "total_steps" else 9, start_iter=0)
     if what == "names" and RANK:
         model = nn.Sequential(*model, nn.Identity())
         renamed = nn.Module()
         renamed.inner = model
-        state = DDPState(renamed, total_steps=9, start_iter=0)
+        state = state_for(renamed, total_steps=9, start_iter=0)
     try:
         train(wrap(model, state), range(1))
     except RuntimeError as error:

@@ -5,9 +5,7 @@ import tempfile
 import unittest
 
 import support
-from ddp_helpers import RANK, WORLD, begin, dist, flat, mlp, torch, train, wrap
-
-from frugrad.torch import DDPState
+from ddp_helpers import RANK, WORLD, begin, dist, flat, mlp, state_for, torch, train, wrap
 
 
 def resume():
@@ -18,9 +16,9 @@ def resume():
                    "threshold,feedback=plain",
                    "learned,feedback=plain,unit=run:16,rule=learned:3:9:0.1"):
         whole = mlp()
-        train(wrap(whole, DDPState(whole, config, total_steps=8)), range(8))
+        train(wrap(whole, state_for(whole, config, total_steps=8)), range(8))
         first = mlp()
-        state = DDPState(first, config, total_steps=8)
+        state = state_for(first, config, total_steps=8)
         _, optimizer = train(wrap(first, state), range(4))
         saved = {"model": first.state_dict(), "optimizer": optimizer.state_dict(), "hook": state.state_dict()}
         with tempfile.TemporaryFile() as file:
@@ -29,7 +27,7 @@ def resume():
             saved = torch.load(file)
         second = mlp(1)
         second.load_state_dict(saved["model"])
-        state = DDPState(second, config, total_steps=8)
+        state = state_for(second, config, total_steps=8)
         state.load_state_dict(saved["hook"])
         ddp = wrap(second, state, bucket_cap_mb=0.3)
         optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05, momentum=0.9)
@@ -43,10 +41,10 @@ def without_model():
     """Without a model parameters have numbers; a state is restored after the dense iterations."""
     begin()
     model = mlp()
-    state = DDPState(config="feedback=plain,residual=f32")
+    state = state_for(config="feedback=plain,residual=f32")
     train(wrap(model, state), range(5))
     before = state.residuals()
-    again = DDPState(config="feedback=plain,residual=f32")
+    again = state_for(config="feedback=plain,residual=f32")
     again.load_state_dict(state.state_dict())
     ddp = wrap(model, again)
     train(ddp, range(5, 7), lr=0.0)  # dense
@@ -60,9 +58,9 @@ def saved_again():
     """Each rank loads its own state; saved before anything was restored, all of them are in one."""
     begin()
     model = mlp()
-    state = DDPState(model, "feedback=plain", start_iter=0)
+    state = state_for(model, "feedback=plain", start_iter=0)
     train(wrap(model, state), range(2))
-    whole, again = state.state_dict(all_ranks=True), DDPState(model, "feedback=plain")
+    whole, again = state.state_dict(all_ranks=True), state_for(model, "feedback=plain")
     again.load_state_dict(state.state_dict())
     ranks = again.state_dict(all_ranks=True)["ranks"]
     return [sorted(ranks), all(torch.equal(ranks[r], whole["ranks"][r]) for r in ranks), state.stats()["feedback"]]
@@ -75,7 +73,7 @@ def moved_buckets():
     for config, room in (("feedback=plain,residual=f32", 0.0), ("feedback=plain,residual=int8", 0.02)):
         model = mlp()
         model[4].weight.requires_grad_(False)
-        state = DDPState(model, config, start_iter=0)
+        state = state_for(model, config, start_iter=0)
         train(wrap(model, state), range(3))
         before = state.residuals()
         ddp = wrap(model, state, bucket_cap_mb=25)
@@ -104,7 +102,7 @@ def save(folder):
     """Train two or more ranks; save each rank's state, and all in one; return the mean of the residuals."""
     begin()
     model = mlp()
-    state = DDPState(model, "feedback=plain,residual=f32", start_iter=1)
+    state = state_for(model, "feedback=plain,residual=f32", start_iter=1)
     train(wrap(model, state), range(4))
     torch.save(state.state_dict(), os.path.join(folder, f"{RANK}.pt"))
     whole = state.state_dict(all_ranks=True)
@@ -119,7 +117,7 @@ def load(folder, ranks, how):
     begin()
     model = mlp()
     model.load_state_dict(torch.load(os.path.join(folder, "model.pt")))
-    state = DDPState(model, "feedback=plain,residual=f32", start_iter=1)
+    state = state_for(model, "feedback=plain,residual=f32", start_iter=1)
     if how == "each":
         state.load_state_dict([torch.load(os.path.join(folder, f"{r}.pt")) for r in range(int(ranks))])
     else:
@@ -183,7 +181,7 @@ class States(unittest.TestCase):
 
     def test_a_state_that_does_not_fit_is_refused(self):
         with self.assertRaisesRegex(ValueError, "no state"):
-            DDPState().load_state_dict({"step": 3})
+            state_for().load_state_dict({"step": 3})
 
 
 if __name__ == "__main__":

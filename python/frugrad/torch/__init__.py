@@ -1,9 +1,10 @@
 """FruGrad in PyTorch: a communication hook for DistributedDataParallel, and optimizers."""
 
+from .convert import optimizer
 from .ddp import DDPState, hook
 from .accelerate_hook import accelerate
 from .local_steps import LocalSteps
 from .sgc import SGC
 from .streaming import StreamingOptimizer
 
-__all__ = ["DDPState", "LocalSteps", "SGC", "StreamingOptimizer", "accelerate", "hook"]
+__all__ = ["DDPState", "LocalSteps", "SGC", "StreamingOptimizer", "accelerate", "hook", "optimizer"]

@@ -1,42 +1,61 @@
 """Config strings of the hook: a feedback that fits the optimizer, and options that the hook does not support."""
 
 import warnings
-from typing import Optional
+from typing import Sequence
 
 import torch
 
 from .._core import Config
 from .._tables import presets
+from .checks import unknown_optimizer
+from .convert import ConvertedOptimizer, family
 
 _REDUCE = ("gather", "split", "tree", "nodes", "shared", "auto", "dense")
 _OWN_MOMENTUM = ("merged", "dgc")
+_DECAY = 0.95  # of the residual of frugrad-sgd
 
 
 def has_momentum(optimizer: torch.optim.Optimizer) -> bool:
     """Whether an optimizer smooths gradients itself: SGD and others by momentum, Adam and its variants by beta1."""
-    return any(group.get("momentum", 0) or group.get("betas", (0,))[0] for group in optimizer.param_groups)
+    return not isinstance(optimizer, ConvertedOptimizer) and any(
+        group.get("momentum", 0) or group.get("betas", (0,))[0] for group in optimizer.param_groups)
 
 
-def hook_config(text: str, optimizer: Optional[torch.optim.Optimizer]) -> Config:
-    """The config with a feedback where neither the preset nor an option names one.
+def hook_config(text: str, optimizers: Sequence[torch.optim.Optimizer]) -> Config:
+    """The config, where ``frugrad`` is frugrad-sgd, frugrad-adam or frugrad-muon, whichever goes with the first optimizer.
 
-    The library's default, feedback=merged, keeps the momentum in the residual, and goes with an optimizer that has
-    none; the preset ``frugrad`` is then frugrad-sgd, frugrad-adam or frugrad-muon. Where the optimizer has one, or is
-    not known, it is feedback=none.
+    SGD's own momentum is what hold=auto is to preserve.
     """
-    bare = optimizer is not None and not has_momentum(optimizer)
+    kind = family(optimizers[0]) if optimizers else ""
+    config = Config(text, kind or None)
+    if kind == "sgd" and config.option("hold") == "auto" and "momentum=" not in text:
+        momentum = {float(group["momentum"]) for group in optimizers[0].param_groups}
+        if len(momentum) == 1 and max(momentum) < _DECAY:
+            return Config(f"{text},momentum={momentum.pop()!r}", kind)
+    return config
+
+
+def names_feedback(text: str) -> bool:
+    """Whether a config, or its preset, says what happens to entries that are not sent."""
     parts = text.split(",")
     named = parts + [preset.text for preset in presets() if preset.name == parts[0].strip()]
-    if not any("feedback=" in part or "beta=" in part for part in named):
-        feedback = "feedback=merged" if bare else "feedback=none"
-        text = f"{text},{feedback}" if text.strip() else feedback
-    return Config(text, _family(optimizer) if bare else None)
+    return any("feedback=" in part for part in named)
 
 
-def _family(optimizer: torch.optim.Optimizer) -> str:
-    """Which preset goes with an optimizer, known by the options of its groups."""
-    options = {name for group in optimizer.param_groups for name in group}
-    return "muon" if "ns_steps" in options else "adam" if "betas" in options else "sgd"
+def _require_fitting(text: str, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+    """Refuse optimizers that have a momentum besides that of the residual, or are not known."""
+    how = (". Write optimizer = frugrad.torch.optimizer(model, optimizer), and DDPState(..., optimizer=optimizer); or, to"
+           " keep the optimizer as it is, 'frugrad,feedback=none', which drops the entries that are not sent")
+    if not optimizers:
+        raise ValueError(f"'{text}' keeps the momentum in the residual, so it must know the optimizer{how}")
+    for each in optimizers:
+        if not family(each):
+            raise ValueError(f"'{text}': {unknown_optimizer(each)}")
+        if has_momentum(each):
+            raise ValueError(f"'{text}' keeps the momentum in the residual, and {type(each).__name__} has one of its"
+                             f" own{how}")
+        if family(each) == "adam" and not isinstance(each, ConvertedOptimizer):
+            raise ValueError(f"'{text}' with {type(each).__name__} needs another rate than dense training{how}")
 
 
 def unsupported_option(config: Config) -> str:
@@ -53,8 +72,12 @@ def unsupported_option(config: Config) -> str:
     return ""
 
 
-def check(config: Config, optimizer: Optional[torch.optim.Optimizer]) -> None:
-    """Refuse options that the hook does not support, and warn of likely mistakes."""
+def check(config: Config, text: str, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+    """Refuse options that the hook does not support and optimizers that do not fit, and warn of likely mistakes.
+
+    The library's default, feedback=merged, keeps the momentum in the residual. It needs optimizers that have none
+    besides; where they are not of that kind, a text that names no feedback is refused.
+    """
     feedback = config.option("feedback")
     if config.option("reduce") not in _REDUCE:
         raise ValueError(f"reduce={config.option('reduce')} is not for the hook, which takes reduce="
@@ -69,7 +92,10 @@ def check(config: Config, optimizer: Optional[torch.optim.Optimizer]) -> None:
                          " hook takes feedback=none, merged, plain, dgc")
     if unsupported_option(config):
         raise ValueError(unsupported_option(config))
-    if feedback in _OWN_MOMENTUM and (optimizer is None or has_momentum(optimizer)):
-        warnings.warn(f"feedback={feedback} holds the momentum itself: give the optimizer none (SGD: momentum=0, and"
-                      " ten times the learning rate where it was 0.9; Adam: betas=(0.0, 0.99) and half of the rate), and"
-                      " name it to DDPState as optimizer=...", stacklevel=3)
+    if feedback not in _OWN_MOMENTUM or config.option("reduce") == "dense":
+        return
+    if not names_feedback(text):
+        _require_fitting(text, optimizers)
+    elif not optimizers or any(map(has_momentum, optimizers)):
+        warnings.warn(f"feedback={feedback} holds the momentum itself: name an optimizer without one to DDPState, as"
+                      " optimizer=frugrad.torch.optimizer(model, optimizer)", stacklevel=3)

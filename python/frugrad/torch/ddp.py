@@ -1,7 +1,8 @@
 """A communication hook for DistributedDataParallel that sends a few percent of the gradient.
 
-    state = frugrad.torch.DDPState(model, total_steps=10000)
     ddp = DistributedDataParallel(model)
+    optimizer = frugrad.torch.optimizer(model, torch.optim.AdamW(model.parameters(), lr=3e-4))
+    state = frugrad.torch.DDPState(model, "frugrad", optimizer=optimizer)
     ddp.register_comm_hook(state, frugrad.torch.hook)
 """
 
@@ -9,7 +10,7 @@ import hashlib
 import operator
 import warnings
 from time import perf_counter
-from typing import Dict, List, Optional, Sequence, Union
+from typing import Any, Dict, List, Optional, Sequence, Union
 
 import torch
 
@@ -17,10 +18,12 @@ from .. import _cuda
 from .._core import Layout, Tensor
 from .._lib import ConfigError
 from . import checkpoint
+from .checks import refuse_sharded, require_model, require_optimizer
 from .config import check, hook_config
+from .convert import ConvertedOptimizer, bare
 from .device import DeviceEngine, DeviceStreams
 from .device_exchange import DeviceGather, DeviceSplit, second_config
-from .engine import Engine, ReducerBucket, ReducerEngine, by_blocks
+from .engine import Engine, ReducerBucket, ReducerEngine, by_blocks, compressed_parameters
 from .exchange import Exchange
 from .pipeline import Clock, ExchangeThread, RemoteError, Times
 from .ranges import limited
@@ -60,19 +63,18 @@ class DDPState:
     model          the model (or the DDP around it). With it, parameters have names and roles, and a run that is resumed
                    from a checkpoint is bit exact. Without it they are numbered in the order of DDP's buckets
     config         how to compress, see docs/methods.md: ``[preset][,option=value]...``; ``reduce`` may be anything but
-                   gossip. Where neither the preset nor an option names a feedback it is ``feedback=none``, or
-                   ``feedback=merged`` if the optimizer is given and has no momentum (see below)
-    optimizer      the optimizer, if it exists already; it is only read
+                   gossip. ``frugrad`` is frugrad-sgd, frugrad-adam or frugrad-muon, whichever goes with the optimizer
+    optimizer      what ``frugrad.torch.optimizer(model, ...)`` returned; or torch.optim.SGD or Muon without momentum;
+                   or a list of such (Muon, and AdamW for the rest). A text that names no feedback needs it
     total_steps    the length of training in optimizer steps, for schedules; 0: schedules are at their end
     process_group  that of the DDP; None: the default group
     start_iter     number of dense iterations at the start, since DDP rebuilds its buckets after the first
     threads        threads of the compressor
 
-    Momentum. An optimizer's momentum and a residual both accumulate old gradients, and together they overshoot. It is
-    best to use the residual alone, which costs a byte a parameter: an optimizer without momentum (``SGD(momentum=0)``
-    at 1 / (1 - momentum) times the rate; ``AdamW(betas=(0.0, 0.99))`` at half of the rate), given as ``optimizer=``. With
-    an unchanged optimizer, the default is ``feedback=none``: the largest entries are sent, the others are dropped. An
-    undecayed residual (``feedback=plain``) did worse with Adam. docs/ddp-feedback.md has the numbers.
+    Momentum. An optimizer's momentum and a residual both accumulate old gradients, and together they overshoot. So the
+    residual is the momentum (``feedback=merged``), and ``frugrad.torch.optimizer()`` takes it out of the optimizer, at
+    the learning rate that it has. To keep the optimizer as it is, write ``"frugrad,feedback=none"``: the largest
+    entries are sent, and the others are dropped. docs/ddp-feedback.md has the numbers.
 
     One state serves one DDP; a model that is wrapped again may keep it. The hook returns the mean over all ranks, in
     the bucket's dtype; gradients in other types than float32 (bf16, f16, float64) are compressed as float32. Gradients
@@ -87,16 +89,18 @@ class DDPState:
     when a frame was damaged, on the ranks that received it. The gradient of such a step is zero from that bucket on.
     """
 
-    def __init__(self, model: Optional[torch.nn.Module] = None, config: str = "frugrad", *, total_steps: int = 0,
-                 optimizer: Optional[torch.optim.Optimizer] = None, process_group=None, start_iter: int = 2,
-                 threads: int = 1):
-        if isinstance(model, str):
-            raise TypeError("DDPState: the first argument is the model, not the config: DDPState(model, config) or"
-                            " DDPState(config=...)")
+    def __init__(self, model: Optional[torch.nn.Module] = None, config: str = "frugrad",
+                 optimizer: Union[torch.optim.Optimizer, Sequence[torch.optim.Optimizer], None] = None, *,
+                 total_steps: int = 0, process_group=None, start_iter: int = 2, threads: int = 1):
+        if model is not None:
+            refuse_sharded(require_model(model, "DDPState"), "DDPState")
+        if not isinstance(config, str):
+            raise TypeError(f"DDPState: the config is a text, such as 'frugrad', not a {type(config).__name__}")
+        optimizers = _listed(optimizer)
         if start_iter < 0 or total_steps < 0:
             raise ValueError(f"start_iter ({start_iter}) and total_steps ({total_steps}) must not be negative")
-        self.config = hook_config(config, optimizer)
-        check(self.config, optimizer)
+        self.config = hook_config(config, optimizers)
+        check(self.config, config, optimizers)
         self.total_steps, self.start_iter, self.threads = total_steps, start_iter, threads
         self.step = 0  # iterations so far, dense ones included
         self._group, self._exchange = process_group, None
@@ -118,6 +122,19 @@ class DDPState:
         self._warned = False
         self._direct: Optional[bool] = None  # whether frames go from device to device; None: not known yet
         self._begins = True  # the next bucket is the first of a step
+        self._warmup = int(self.config.option("warmup"))
+        self.compressing = False  # whether a gradient has been compressed by now
+        self._bind(optimizers)
+
+    def _bind(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+        """Tell optimizers that frugrad.torch.optimizer() made which parameters are compressed, and when."""
+        converted = [o for o in optimizers if isinstance(o, ConvertedOptimizer)]
+        if converted and self._model is None:
+            raise ValueError("DDPState: with an optimizer of frugrad.torch.optimizer() give the model too:"
+                             " DDPState(model, config, optimizer=optimizer)")
+        compressed = compressed_parameters(self._known, self.config, self.total_steps) if converted else set()
+        for each in converted:
+            each.bind(self, self.config, self.total_steps, compressed)
 
     # ---- checkpoints
 
@@ -263,6 +280,7 @@ class DDPState:
     def _compressed(self, plan: _Plan, buffer: torch.Tensor, last: bool) -> torch.futures.Future:
         if plan.exchange is None:
             plan.exchange = self._exchange_of(plan)
+        self.compressing = self.compressing or self.step >= self._warmup
         if isinstance(self._engine, DeviceEngine):
             return self._on_device(plan, buffer, last)
         step, times, exchange = self.step, plan.times, plan.exchange
@@ -432,12 +450,20 @@ class DDPState:
 
 def hook(state: DDPState, bucket: torch.distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """For ``ddp.register_comm_hook(state, frugrad.torch.hook)``: the mean of what all ranks send of a bucket."""
+    if not isinstance(state, DDPState):
+        raise TypeError(f"register_comm_hook(state, frugrad.torch.hook) takes a DDPState, not a {type(state).__name__}")
     return state.reduce(bucket)
 
 
 def uncompiled(model):
     """The model in what torch.compile() returned: names of parameters do not depend on it."""
     return getattr(model, "_orig_mod", model)
+
+
+def _listed(optimizer: Any) -> List[torch.optim.Optimizer]:
+    """The optimizers that were given, without wrappers."""
+    given = [] if optimizer is None else optimizer if isinstance(optimizer, (list, tuple)) else [optimizer]
+    return [bare(require_optimizer(each, "DDPState, optimizer=")) for each in given]
 
 
 def _is_ddp(model) -> bool:

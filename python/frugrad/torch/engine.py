@@ -5,7 +5,7 @@ bucket rebuild moves nothing. Only a new parameter makes a new layout, and resid
 """
 
 import contextlib
-from typing import Dict, Iterator, List, NamedTuple, Sequence
+from typing import Dict, Iterator, List, NamedTuple, Sequence, Set
 
 import torch
 
@@ -32,6 +32,14 @@ def by_blocks(config: Config) -> bool:
             and config.option("unit") == "element" and config.option("index") in ("fixed", "local", "bitmap")
             and config.option("value") in ("f32", "bf16", "f16", "int8") and config.option("layers") != "budget"
             and config.option("norm") == "off")
+
+
+def compressed_parameters(known: Dict[int, Tensor], config: Config, total_steps: int) -> Set[int]:
+    """Which of the parameters, given by id, a config compresses; all others are sent whole."""
+    kept = [(key, tensor) for key, tensor in known.items() if tensor.elements]
+    planner = Compressor(Config(config.text + NO_FEEDBACK + ",warmup=0,dense_every=0"), Layout(t for _, t in kept),
+                         total_steps)
+    return {key for i, (key, _) in enumerate(kept) if not planner.plan(0, i)["dense"]}
 
 
 class Engine:

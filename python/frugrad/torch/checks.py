@@ -1,0 +1,62 @@
+"""Refusals of arguments that cannot work, each a sentence that says what was given and what to write."""
+
+from typing import Any, List
+
+import torch
+
+_FULLY_SHARDED = ("FSDPModule", "FullyShardedDataParallel")
+
+
+def require_model(value: Any, where: str) -> torch.nn.Module:
+    """Refuse what is no module, and modules whose gradients DistributedDataParallel does not have."""
+    if isinstance(value, str):
+        raise TypeError(f"{where}: the first argument is the model, not the config")
+    if isinstance(value, torch.optim.Optimizer):
+        raise TypeError(f"{where}: the first argument is the model, and the optimizer comes after it")
+    if not isinstance(value, torch.nn.Module):
+        raise TypeError(f"{where}: the first argument is the model itself, not a {type(value).__name__}"
+                        " (model.parameters() has no names)")
+    return value
+
+
+def refuse_sharded(model: torch.nn.Module, where: str) -> None:
+    """Refuse models whose gradients are exchanged by something else than DistributedDataParallel."""
+    for module in model.modules():
+        names = [base.__name__ for base in type(module).__mro__]
+        if any(name in names for name in _FULLY_SHARDED):
+            raise TypeError(f"{where}: the model is sharded by FSDP, which has no DistributedDataParallel and other"
+                            " hooks: use frugrad.torch.fsdp()")
+    for name, parameter in model.named_parameters():
+        if type(parameter).__name__ == "DTensor" or type(parameter.data).__name__ == "DTensor":
+            raise TypeError(f"{where}: {name} is a DTensor, a piece of a parameter; the hook takes whole ones, as"
+                            " DistributedDataParallel has them (sharded by fully_shard(): use frugrad.torch.fsdp())")
+
+
+def require_optimizer(value: Any, where: str) -> torch.optim.Optimizer:
+    """Refuse what is no optimizer."""
+    if isinstance(value, torch.optim.Optimizer):
+        return value
+    if isinstance(getattr(value, "optimizer", None), torch.optim.Optimizer):
+        raise TypeError(f"{where}: this is a {type(value).__name__}, which has an optimizer; give the optimizer itself")
+    raise TypeError(f"{where}: an optimizer is wanted (torch.optim.SGD, AdamW, ...), not a {type(value).__name__}")
+
+
+def refuse_scheduled(optimizer: torch.optim.Optimizer, where: str) -> None:
+    """Refuse an optimizer that a scheduler already follows: it would go on changing that one."""
+    if hasattr(optimizer.step, "_wrapped_by_lr_sched") or hasattr(optimizer.step, "_with_counter"):
+        raise ValueError(f"{where}: a scheduler was made for this optimizer already; make it afterwards, for the"
+                         " optimizer that is returned")
+
+
+def unknown_optimizer(optimizer: torch.optim.Optimizer) -> str:
+    """Why an optimizer cannot be converted."""
+    name, known = type(optimizer).__name__, known_classes()
+    return (f"{name} is not one of torch.optim.{', '.join(each.__name__ for each in known)}, of which it is known how they"
+            f" go with a momentum in the residual (classes derived from them are not). Keep {name} and write"
+            " 'frugrad,feedback=none', which drops the entries that are not sent, or use one of these")
+
+
+def known_classes() -> List[type]:
+    """The optimizers of PyTorch that can be converted."""
+    found = [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW]
+    return found + ([torch.optim.Muon] if hasattr(torch.optim, "Muon") else [])

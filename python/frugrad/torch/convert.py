@@ -1,0 +1,164 @@
+"""A usual optimizer of PyTorch as one for compressed gradients: at its own learning rate, without a second momentum.
+
+With feedback=merged (or dgc) the residual is the momentum, and what is received is counted once. So a parameter that
+is compressed gets the same optimizer without momentum, at a rate times the library's gain (docs/optimizers.md), which
+is the rate that dense training has. A parameter that is sent whole has no residual, and keeps the optimizer as it is.
+"""
+
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple
+
+import torch
+
+from .._core import Compressor, Config, Layout, Optimizer, Tensor
+from .checks import known_classes, refuse_scheduled, require_model, require_optimizer, unknown_optimizer
+
+_ANY = Layout([Tensor("any", (1024, 1024))])
+_OWN_MOMENTUM = ("merged", "dgc")  # feedbacks whose residual is a momentum
+
+
+def bare(optimizer: Any) -> Any:
+    """The optimizer inside wrappers, as that of Hugging Face Accelerate."""
+    while not isinstance(optimizer, ConvertedOptimizer) and isinstance(getattr(optimizer, "optimizer", None),
+                                                                       torch.optim.Optimizer):
+        optimizer = optimizer.optimizer
+    return optimizer
+
+
+def family(optimizer: torch.optim.Optimizer) -> str:
+    """"sgd", "adam" or "muon"; empty: not known, also where the class is only derived from one of PyTorch's."""
+    if isinstance(optimizer, ConvertedOptimizer):
+        return optimizer.kind
+    if type(optimizer) not in known_classes():
+        return ""
+    return {"SGD": "sgd", "Muon": "muon"}.get(type(optimizer).__name__, "adam")
+
+
+class Rule:
+    """How the options of a param group change for compressed parameters, by a config."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, config: Config, total_steps: int):
+        self.kind, self.decoupled = family(optimizer), isinstance(optimizer, torch.optim.AdamW)
+        self._compressor = Compressor(config, _ANY, total_steps)
+        self.merges = config.option("feedback") in _OWN_MOMENTUM and config.option("reduce") != "dense"
+        self._gains: Dict[float, float] = {}
+
+    def options(self, group: Dict[str, Any]) -> Dict[str, Any]:
+        """The options that differ from the group's."""
+        return getattr(self, f"_{self.kind}")(group)
+
+    def _ask(self, text: str) -> Tuple[float, Dict[str, str]]:
+        made = Optimizer(text, _ANY, self._compressor)
+        return made.gain, dict(part.split("=", 1) for part in made.text.partition(":")[2].split(","))
+
+    def _sgd(self, group: Dict[str, Any]) -> Dict[str, Any]:
+        momentum = float(group["momentum"])
+        if momentum not in self._gains:
+            self._gains[momentum] = self._ask(f"merged:momentum={momentum!r}")[0]
+        gain = self._gains[momentum] * ((1 - float(group["dampening"])) if momentum else 1.0)
+        return dict(lr=group["lr"] * gain, momentum=0, dampening=0, nesterov=False)
+
+    def _adam(self, group: Dict[str, Any]) -> Dict[str, Any]:
+        gain, options = self._ask("adam-merged")
+        decoupled = group.get("decoupled_weight_decay", self.decoupled)  # then it is times the rate, and not the gain
+        return dict(lr=group["lr"] * gain, betas=(0.0, float(options["beta2"])),
+                    weight_decay=group["weight_decay"] / (gain if decoupled else 1.0))
+
+    def _muon(self, group: Dict[str, Any]) -> Dict[str, Any]:
+        gain = float(self._ask("muon-merged")[1]["gain"]) / float(self._ask("muon")[1]["gain"])
+        return dict(lr=group["lr"] * gain, momentum=0, nesterov=False, weight_decay=group["weight_decay"] / gain)
+
+
+class ConvertedOptimizer(torch.optim.Optimizer):
+    """What ``frugrad.torch.optimizer()`` returns: param groups and state are those of the optimizer that was given.
+
+    Until a compressed gradient has been received, or where nothing is compressed, a step is that optimizer's, bit for
+    bit. From then on it differs as the module says. Schedulers, param groups, clipping, GradScaler and ``state_dict()``
+    work as usual; a checkpoint of the optimizer that was given can be loaded.
+    """
+
+    def __init__(self, given: torch.optim.Optimizer):
+        super().__init__(given.param_groups, given.defaults)
+        self.state = given.state
+        first = dict(self.param_groups[0])
+        self._inner = type(given)([first], lr=first["lr"])
+        self._inner.state = self.state
+        self._source: Optional[Any] = None
+        self._rule: Optional[Rule] = None
+        self._compressed: Set[int] = set()  # ids of the parameters with a residual
+        self._merged = False  # whether the residual is the momentum by now
+
+    @property
+    def kind(self) -> str:
+        """"sgd", "adam" or "muon"."""
+        return family(self._inner)
+
+    def bind(self, source: Any, config: Config, total_steps: int, compressed: Set[int]) -> None:
+        """Follow a hook's state: ``source.compressing`` says whether gradients have been compressed by now.
+
+        compressed   ids of the parameters that the config compresses
+        """
+        self._source, self._rule, self._compressed = source, Rule(self._inner, config, total_steps), set(compressed)
+        self._merged = False
+
+    def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
+        """One step, by the gradients that the hook has received."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        if not self._merged and self._rule is not None and self._rule.merges and self._source.compressing:
+            self._merged = True
+            self._drop_momentum()
+        self._inner.param_groups = [part for group in self.param_groups for part in self._parts(group)]
+        self._inner.step()
+        return loss
+
+    def _parts(self, group: Dict[str, Any]) -> List[Dict[str, Any]]:
+        """A param group as it is, or its parameters that are sent whole and those that are compressed."""
+        if not self._merged:
+            return [group]
+        whole = [p for p in group["params"] if id(p) not in self._compressed]
+        compressed = [p for p in group["params"] if id(p) in self._compressed]
+        parts = [dict(group, params=whole)] if whole else []
+        return parts + ([dict(group, params=compressed, **self._rule.options(group))] if compressed else [])
+
+    def _drop_momentum(self) -> None:
+        for group in self.param_groups:
+            for p in group["params"]:
+                if id(p) in self._compressed and p in self.state:
+                    self.state[p].pop("momentum_buffer" if self.kind == "sgd" else "", None)
+
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+        super().load_state_dict(state_dict)
+        self._inner.state = self.state
+
+
+def optimizer(model: torch.nn.Module, torch_optimizer: torch.optim.Optimizer) -> ConvertedOptimizer:
+    """A usual optimizer for compressed gradients: ``torch.optim`` SGD, Adam, AdamW or Muon, at the rate that it has::
+
+        optimizer = frugrad.torch.optimizer(model, torch.optim.AdamW(model.parameters(), lr=3e-4))
+        state = frugrad.torch.DDPState(model, "frugrad", optimizer=optimizer)
+
+    Use what is returned in place of the optimizer that was given, which refuses to step from then on, and make
+    schedulers for it. Param groups and their options, momentum included, stay as they are. Compressed parameters
+    (matrices; not vectors and small tensors) step without momentum, since it is in the residual: SGD by 1 / (1 -
+    momentum) times the rate, Adam by half of it with a beta2 that fits the density, Muon by 1.5 times the rate. Without
+    a ``DDPState``, and until it has compressed a gradient, the step is that of the optimizer that was given.
+    """
+    require_model(model, "frugrad.torch.optimizer()")
+    given = bare(require_optimizer(torch_optimizer, "frugrad.torch.optimizer()"))
+    if isinstance(given, ConvertedOptimizer):
+        return given
+    if not family(given):
+        raise TypeError(f"frugrad.torch.optimizer(): {unknown_optimizer(given)}")
+    if any(group.get("amsgrad") for group in given.param_groups):
+        raise ValueError("frugrad.torch.optimizer(): amsgrad=True keeps the largest mean square for good, and received"
+                         " gradients are seldom and large; leave it out")
+    refuse_scheduled(given, "frugrad.torch.optimizer()")
+    converted = ConvertedOptimizer(given)
+
+    def refuse(*_, **__):
+        raise RuntimeError("this optimizer was given to frugrad.torch.optimizer(): call step() of what that returned")
+
+    given.step = refuse
+    return converted

@@ -1,0 +1,177 @@
+"""frugrad.torch.optimizer(): a usual optimizer without a second momentum, at its own rate."""
+
+import copy
+import unittest
+
+import support
+from ddp_helpers import batch, begin, flat, mlp, nn, torch, wrap
+
+import frugrad.torch
+from frugrad.torch import DDPState
+
+KINDS = {"sgd": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, weight_decay=1e-3),
+         "nesterov": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.8, nesterov=True),
+         "plain": lambda p: torch.optim.SGD(p, lr=0.05),
+         "adam": lambda p: torch.optim.Adam(p, lr=1e-3, weight_decay=1e-2),
+         "adamw": lambda p: torch.optim.AdamW(p, lr=4e-3, betas=(0.8, 0.95))}
+
+
+def backward(model, step=0):
+    x, y = batch(step, 0)
+    nn.functional.cross_entropy(model(x), y).backward()
+
+
+def steps(model, optimizer, count, scheduler=None, first=0):
+    for step in range(first, first + count):
+        optimizer.zero_grad()
+        backward(model, step)
+        nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+        optimizer.step()
+        if scheduler is not None:
+            scheduler.step()
+
+
+def groups_of(model):
+    return [{"params": [model[0].weight, model[0].bias]}, {"params": list(model[2:].parameters()), "lr": 0.02}]
+
+
+class Alone(unittest.TestCase):
+    def test_without_compression_it_is_the_optimizer_that_was_given(self):
+        for name, make in KINDS.items():
+            models = [mlp(), mlp()]
+            both = [make(groups_of(model)) for model in models]
+            both[1] = frugrad.torch.optimizer(models[1], both[1])
+            DDPState(models[1], "frugrad", both[1])
+            for model, optimizer in zip(models, both):
+                schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))
+                steps(model, optimizer, 4, schedule)
+            self.assertTrue(torch.equal(flat(models[0]), flat(models[1])), name)
+            self.assertEqual([group["lr"] for group in both[0].param_groups],
+                             [group["lr"] for group in both[1].param_groups])
+
+    def test_a_state_dict_of_either_can_be_loaded(self):
+        for name, make in KINDS.items():
+            model = mlp()
+            given = make(model.parameters())
+            steps(model, given, 2)
+            saved, weights = copy.deepcopy(given.state_dict()), copy.deepcopy(model.state_dict())
+            steps(model, given, 2, first=2)
+            again = mlp()
+            again.load_state_dict(weights)
+            converted = frugrad.torch.optimizer(again, make(again.parameters()))
+            converted.load_state_dict(saved)
+            steps(again, converted, 1, first=2)
+            converted.load_state_dict(copy.deepcopy(converted.state_dict()))
+            steps(again, converted, 1, first=3)
+            self.assertTrue(torch.equal(flat(model), flat(again)), name)
+
+    def test_compressed_parameters_step_without_momentum_by_the_gain(self):
+        # one step: SGD moves by lr / (1 - momentum) (g + decay w), Adam by half of lr in the direction of the sign
+        for name, factor in (("sgd", 0.5), ("nesterov", 0.25), ("plain", 0.05)):
+            model = mlp()
+            optimizer = frugrad.torch.optimizer(model, KINDS[name](model.parameters()))
+            state = DDPState(model, "frugrad", optimizer)
+            backward(model)
+            state.compressing = True
+            weight, bias, decay = model[2].weight, model[2].bias, optimizer.param_groups[0]["weight_decay"]
+            expected = weight - factor * (weight.grad + decay * weight)
+            whole = bias - 0.05 * (bias.grad + decay * bias) * (1.8 if name == "nesterov" else 1)
+            optimizer.step()
+            self.assertTrue(torch.allclose(weight, expected, atol=1e-7), name)
+            self.assertTrue(torch.allclose(bias, whole, atol=1e-7), name)
+            self.assertIsNone(optimizer.state[weight].get("momentum_buffer"))
+            self.assertEqual(optimizer.state[bias].get("momentum_buffer") is not None, name != "plain")
+
+    def test_adam_takes_half_of_the_rate_and_its_own_decay(self):
+        model = mlp()
+        optimizer = frugrad.torch.optimizer(model, torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.5))
+        state = DDPState(model, "frugrad", optimizer)
+        backward(model)
+        state.compressing = True
+        weight = model[2].weight
+        expected = weight * (1 - 0.5e-2) - 0.5e-2 * weight.grad.sign()
+        moved = weight.grad.abs() > 1e-5
+        optimizer.step()
+        self.assertTrue(torch.allclose(weight[moved], expected[moved], atol=2e-5))
+
+    def test_momentum_is_dropped_when_compression_begins(self):
+        model = mlp()
+        optimizer = frugrad.torch.optimizer(model, KINDS["sgd"](model.parameters()))
+        state = DDPState(model, "frugrad", optimizer)
+        steps(model, optimizer, 2)
+        self.assertIsNotNone(optimizer.state[model[2].weight]["momentum_buffer"])
+        state.compressing = True
+        steps(model, optimizer, 1)
+        self.assertIsNone(optimizer.state[model[2].weight].get("momentum_buffer"))
+        self.assertIsNotNone(optimizer.state[model[2].bias]["momentum_buffer"])
+
+    def test_without_feedback_it_is_the_optimizer_that_was_given(self):
+        models = [mlp(), mlp()]
+        both = [KINDS["sgd"](model.parameters()) for model in models]
+        both[1] = frugrad.torch.optimizer(models[1], both[1])
+        DDPState(models[1], "frugrad,feedback=none", both[1]).compressing = True
+        for model, optimizer in zip(models, both):
+            steps(model, optimizer, 3)
+        self.assertTrue(torch.equal(flat(models[0]), flat(models[1])))
+
+    def test_what_cannot_be_converted_is_refused(self):
+        model = mlp()
+        params = list(model.parameters())
+        scheduled = torch.optim.SGD(params, lr=1)
+        torch.optim.lr_scheduler.StepLR(scheduled, 1)
+        for given, error, why in ((torch.optim.RMSprop(params), TypeError, "RMSprop is not one"),
+                                  (torch.optim.LBFGS(params), TypeError, "LBFGS is not one"),
+                                  (torch.optim.Adam(params, amsgrad=True), ValueError, "amsgrad"),
+                                  (scheduled, ValueError, "make it afterwards"),
+                                  (params, TypeError, "an optimizer is wanted")):
+            with self.assertRaisesRegex(error, why):
+                frugrad.torch.optimizer(model, given)
+        with self.assertRaisesRegex(TypeError, "not a generator"):
+            frugrad.torch.optimizer(model.parameters(), torch.optim.SGD(params, lr=1))
+
+    def test_the_optimizer_that_was_given_steps_no_more(self):
+        model = mlp()
+        given = torch.optim.SGD(model.parameters(), lr=1)
+        converted = frugrad.torch.optimizer(model, given)
+        self.assertIs(frugrad.torch.optimizer(model, converted), converted)
+        with self.assertRaisesRegex(RuntimeError, "of what that returned"):
+            given.step()
+
+
+def trained(kind):
+    """Steps with the hook, accumulation and a scheduler; the loss of each tenth, and how gradients were sent."""
+    begin()
+    model = mlp()
+    ddp = wrap(model)
+    optimizer = frugrad.torch.optimizer(model, KINDS[kind](model.parameters()))
+    state = DDPState(model, "frugrad", optimizer)
+    ddp.register_comm_hook(state, frugrad.torch.hook)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / 60)
+    losses = []
+    for step in range(60):
+        with ddp.no_sync():
+            x, y = batch(2 * step)
+            nn.functional.cross_entropy(ddp(x), y).backward()
+        x, y = batch(2 * step + 1)
+        loss = nn.functional.cross_entropy(ddp(x), y)
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 5.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        schedule.step()
+        losses.append(loss.item())
+    return [sum(losses[:6]) / 6, sum(losses[-6:]) / 6, state.stats()["feedback"], float(flat(model).sum())]
+
+
+class Together(unittest.TestCase):
+    def test_two_ranks_learn_with_accumulation_and_a_scheduler(self):
+        for kind in ("sgd", "adamw"):
+            results = support.values(support.torchrun(2, trained, args=[kind]))
+            self.assertEqual(results[0][3], results[1][3])
+            for first, last, feedback, _ in results:
+                self.assertEqual(feedback, "merged")
+                self.assertLess(last, first - 0.3, kind)
+
+
+if __name__ == "__main__":
+    unittest.main()

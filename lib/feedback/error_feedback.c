@@ -123,13 +123,13 @@ void frugi_feedback_mask_marked(const frugi_feedback_state *fb, float *momentum,
 /* Residual and momentum are rounded by independent numbers. */
 void frugi_feedback_store(frugi_feedback_state *fb, uint64_t step, uint64_t b, uint32_t blocks, const bool *skip,
                           const float *residual, const float *momentum) {
+    _Static_assert(FRUGI_STORE_RUN == FRUGI_RANDOM_RUN, "one random number for each block");
     uint32_t random[FRUGI_STORE_RUN], inverted[FRUGI_STORE_RUN];
     if (!residual && !momentum)
         return;
-    for (uint32_t i = 0; i < blocks; i++) {
-        random[i] = frugi_random(fb->seed, step, b + i);
+    frugi_random_run(fb->seed, step, b, random);
+    for (uint32_t i = 0; i < FRUGI_STORE_RUN; i++)
         inverted[i] = ~random[i];
-    }
     if (residual)
         frugi_store_save_run(&fb->residual, b, blocks, skip, residual, random);
     if (momentum)

@@ -63,14 +63,15 @@ float *frugi_store_floats(const frugi_store *store, uint64_t b) {
 
 void frugi_store_load(const frugi_store *store, uint64_t b, float *dst) {
     const unsigned char *data = store->data + b * frugi_store_stride(store);
+    bool large = frugi_store_has_large(store, b, 1);
+    const frugi_residual_kernel *kernel = large ? &frugi_residual_kernel_ref : store->kernel;
     switch (store->format) {
     case FRUGI_RESIDUAL_F32: memcpy(dst, data, store->block * sizeof *dst); break;
-    case FRUGI_RESIDUAL_BF16: store->kernel->load_bf16(data, store->block, dst); break;
-    case FRUGI_RESIDUAL_INT8: store->kernel->load_int8(data, store->block, frugi_bf16_f32(store->scale[b]), dst); break;
-    case FRUGI_RESIDUAL_INT4: store->kernel->load_int4(data, store->block, frugi_bf16_f32(store->scale[b]), dst); break;
+    case FRUGI_RESIDUAL_BF16: kernel->load_bf16(data, store->block, dst); break;
+    case FRUGI_RESIDUAL_INT8: kernel->load_int8(data, store->block, frugi_bf16_f32(store->scale[b]), dst); break;
+    case FRUGI_RESIDUAL_INT4: kernel->load_int4(data, store->block, frugi_bf16_f32(store->scale[b]), dst); break;
     }
-    if (store->scale &&
-        store->scale[b] >= FRUGI_STORE_CLAMP_SCALE) /* stochastic rounding may have exceeded the largest float */
+    if (large) /* stochastic rounding may have exceeded the largest float */
         for (uint32_t i = 0; i < store->block; i++)
             dst[i] = frugi_clamp_finite(dst[i]);
 }
@@ -82,25 +83,43 @@ bool frugi_store_has_large(const frugi_store *store, uint64_t b, uint32_t blocks
     return large;
 }
 
-/* The scale of a block; 0 if the block is stored as zeros. */
-static uint16_t compute_scale(const frugi_store *store, const float *src) {
+/** The scales of a run of blocks: 0 for blocks that are stored as zeros. Compilers vectorize the loops over them. */
+typedef struct run_scales {
+    uint16_t scale[FRUGI_STORE_RUN];
+    float inverse[FRUGI_STORE_RUN]; /* 32768 / scale; not finite where that is 0 */
+} run_scales;
+
+static run_scales compute_scales(const frugi_store *store, uint32_t blocks, const float *src) {
     float levels = store->format == FRUGI_RESIDUAL_INT8 ? FRUGI_INT8_LEVELS : FRUGI_INT4_LEVELS;
-    uint16_t scale = frugi_f32_bf16_up(frugi_bits_f32(store->kernel->largest(src, store->block)) / levels);
-    return scale < FRUGI_STORE_MIN_SCALE ? 0 : scale;
+    float largest[FRUGI_STORE_RUN] = {0};
+    run_scales run;
+    for (uint32_t i = 0; i < blocks; i++)
+        largest[i] = frugi_bits_f32(store->kernel->largest(src + (size_t)i * store->block, store->block));
+    for (uint32_t i = 0; i < FRUGI_STORE_RUN; i++) {
+        uint16_t scale = frugi_f32_bf16_up(largest[i] / levels);
+        run.scale[i] = scale < FRUGI_STORE_MIN_SCALE ? 0 : scale;
+    }
+    for (uint32_t i = 0; i < FRUGI_STORE_RUN; i++)
+        run.inverse[i] = 32768.0f / frugi_bf16_f32(run.scale[i]);
+    return run;
 }
 
-/* Save a block whose scale is already in the store. */
-static void save_scaled(frugi_store *store, uint64_t b, const float *src, uint32_t random) {
-    unsigned char *data = store->data + b * frugi_store_stride(store);
-    if (!store->scale[b]) {
-        memset(data, zero_byte(store->format), frugi_store_stride(store));
-        return;
+static void save_scaled(frugi_store *store, uint64_t b, uint32_t blocks, const bool *skip, const float *src,
+                        const uint32_t *random) {
+    size_t stride = frugi_store_stride(store);
+    run_scales run = compute_scales(store, blocks, src);
+    void (*save)(unsigned char *, uint32_t, const float *, float, uint32_t) =
+        store->format == FRUGI_RESIDUAL_INT8 ? store->kernel->save_int8 : store->kernel->save_int4;
+    for (uint32_t i = 0; i < blocks; i++) {
+        unsigned char *data = store->data + (b + i) * stride;
+        if (skip[i])
+            continue;
+        store->scale[b + i] = run.scale[i];
+        if (run.scale[i])
+            save(data, store->block, src + (size_t)i * store->block, run.inverse[i], random[i]);
+        else
+            memset(data, zero_byte(store->format), stride);
     }
-    float inverse = 32768.0f / frugi_bf16_f32(store->scale[b]);
-    if (store->format == FRUGI_RESIDUAL_INT8)
-        store->kernel->save_int8(data, store->block, src, inverse, random);
-    else
-        store->kernel->save_int4(data, store->block, src, inverse, random);
 }
 
 void frugi_store_save(frugi_store *store, uint64_t b, const float *src, uint32_t random) {
@@ -112,15 +131,14 @@ void frugi_store_save_run(frugi_store *store, uint64_t b, uint32_t blocks, const
                           const uint32_t *random) {
     size_t stride = frugi_store_stride(store), block = store->block;
     unsigned char *data = store->data + b * stride;
-    for (uint32_t i = 0; store->scale && i < blocks; i++)
-        if (!skip[i])
-            store->scale[b + i] = compute_scale(store, src + i * block);
+    if (store->scale) {
+        save_scaled(store, b, blocks, skip, src, random);
+        return;
+    }
     for (uint32_t i = 0; i < blocks; i++) {
         if (skip[i])
             continue;
-        if (store->scale)
-            save_scaled(store, b + i, src + i * block, random[i]);
-        else if (store->format == FRUGI_RESIDUAL_BF16)
+        if (store->format == FRUGI_RESIDUAL_BF16)
             store->kernel->save_bf16(data + i * stride, store->block, src + i * block, random[i]);
         else
             memcpy(data + i * stride, src + i * block, stride);

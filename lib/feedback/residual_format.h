@@ -23,7 +23,7 @@
 #define FRUGI_WEYL              0x9e3779b9u /* 2^32 over the golden ratio */
 #define FRUGI_ROUND_SHIFT       12582912.0f /* 1.5 * 2^23: adding it leaves an integer in the low bits */
 #define FRUGI_STORE_MIN_SCALE   0x0880u     /* the smallest scale, 2^-110: 32768 over it is finite */
-#define FRUGI_STORE_CLAMP_SCALE 0x7c00u     /* 2^121: 128 times anything below it is finite */
+#define FRUGI_STORE_CLAMP_SCALE 0x7780u     /* 2^112: 2^15 + 128 times anything below it is finite */
 #define FRUGI_INT8_LEVELS       126.0f /* one less than a byte can hold: stochastic rounding may exceed it by one */
 #define FRUGI_INT4_LEVELS       6.0f
 
@@ -62,7 +62,7 @@ void frugi_store_save(frugi_store *store, uint64_t b, const float *src, uint32_t
 
 /**
  * Store at most FRUGI_STORE_RUN consecutive blocks, from block b on, except those to be skipped; one random number
- * each. All scales are computed first, which hides the latency of each computation.
+ * each. All scales are computed first, side by side.
  */
 void frugi_store_save_run(frugi_store *store, uint64_t b, uint32_t blocks, const bool *skip, const float *src,
                           const uint32_t *random);

@@ -11,6 +11,7 @@ typedef struct frugi_residual_kernel {
     /** The bits of the largest magnitude of finite floats. */
     uint32_t (*largest)(const float *src, uint32_t n);
     void (*load_bf16)(const unsigned char *data, uint32_t n, float *dst);
+    /** Scales below FRUGI_STORE_CLAMP_SCALE; the reference takes all. */
     void (*load_int8)(const unsigned char *data, uint32_t n, float scale, float *dst);
     void (*load_int4)(const unsigned char *data, uint32_t n, float scale, float *dst);
     /** Round stochastically by one random number; inverse is 32768 / scale. */

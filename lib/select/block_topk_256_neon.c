@@ -37,15 +37,16 @@ INLINE void accumulate_block(frugi_batch *batch, size_t b, frugi_residual format
     float *saved = format == FRUGI_RESIDUAL_F32 && batch->saved ? batch->saved + 256 * (size_t)b : NULL;
     const float32x4_t beta = vdupq_n_f32(batch->beta);
     const residual_block residual = residual_of(batch, b, format);
+    const stored_scale scale = scale_of(&residual, format);
     uint16x8_t m[8];
 #pragma GCC unroll 8
     for (size_t i = 0; i < 8; i++) {
         size_t o = 32 * i;
         uint16x8x2_t x =
-            accumulate_16(grad + o, residual_16(&residual, format, o), acc + o, saved ? saved + o : NULL, beta);
+            accumulate_16(grad + o, residual_16(&residual, &scale, format, o), acc + o, saved ? saved + o : NULL, beta);
         uint16x8_t pair = vpmaxq_u16(x.val[0], x.val[1]);
         o += 16;
-        x = accumulate_16(grad + o, residual_16(&residual, format, o), acc + o, saved ? saved + o : NULL, beta);
+        x = accumulate_16(grad + o, residual_16(&residual, &scale, format, o), acc + o, saved ? saved + o : NULL, beta);
         m[i] = vpmaxq_u16(pair, vpmaxq_u16(x.val[0], x.val[1]));
     }
     uint16x8_t x = vmaxq_u16(vmaxq_u16(vmaxq_u16(m[0], m[1]), vmaxq_u16(m[2], m[3])),
@@ -102,22 +103,18 @@ INLINE void slots_to_indices(const uint8_t *list, const uint8_t *slots, uint16_t
     vst1q_u16(idx + 8, vmovl_high_u8(at));
 }
 
-INLINE void accumulate_blocks(frugi_batch *batch, frugi_residual format) {
+INLINE void accumulate_blocks(frugi_batch *batch, size_t block, frugi_residual format) {
+    (void)block; /* is 256 */
     for (size_t b = 0; b < batch->blocks; b++)
         accumulate_block(batch, b, format);
 }
 
 static void accumulate(frugi_batch *batch) {
-    accumulate_blocks(batch, FRUGI_RESIDUAL_F32);
+    accumulate_blocks(batch, 256, FRUGI_RESIDUAL_F32);
 }
 
 static void accumulate_stored(frugi_batch *batch) {
-    if (batch->format == FRUGI_RESIDUAL_BF16)
-        accumulate_blocks(batch, FRUGI_RESIDUAL_BF16);
-    else if (batch->format == FRUGI_RESIDUAL_INT8)
-        accumulate_blocks(batch, FRUGI_RESIDUAL_INT8);
-    else
-        accumulate_blocks(batch, FRUGI_RESIDUAL_INT4);
+    accumulate_by_format(batch, 256, accumulate_blocks);
 }
 
 INLINE void list_groups(frugi_batch *batch, uint32_t quads) {

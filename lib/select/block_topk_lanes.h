@@ -134,27 +134,28 @@ INLINE void find_thresholds(frugi_batch_scratch *s, size_t rows, int first, lane
  * Unmark the smallest of the elements tied at the threshold until k are marked; of equal ones, the last first. Slot j
  * is element j or, with a list of groups, an element of group j / 4. Returns false if there are too many ties.
  *
- *   tied   the marked slots that are tied, one bit each
+ *   tied   the marked slots that are tied, one bit each; overwritten
  */
-INLINE bool drop_ties(frugi_batch *batch, size_t b, uint32_t block, uint32_t words, const uint64_t *tied,
+INLINE bool drop_ties(frugi_batch *batch, size_t b, uint32_t block, uint32_t words, uint64_t *tied,
                       const uint8_t *list) {
     frugi_batch_scratch *s = batch->lanes;
     const float *acc = batch->acc + block * b;
-    uint32_t magnitude[MAX_TIES], at[MAX_TIES], n = 0, shift = batch->select == FRUGI_SELECT_EXACT ? 0 : 16;
+    uint32_t shift = batch->select == FRUGI_SELECT_EXACT ? 0 : 16, ties = 0;
     for (uint32_t w = 0; w < words; w++)
-        for (uint64_t bits = tied[w]; bits; bits &= bits - 1) {
-            if (n == MAX_TIES)
-                return false;
-            uint32_t j = 64 * w + (uint32_t)__builtin_ctzll(bits), i = list ? 4u * list[j / 4] + j % 4 : j;
-            magnitude[n] = frugi_magnitude(acc[i]) >> shift;
-            at[n++] = j;
-        }
+        ties += (uint32_t)__builtin_popcountll(tied[w]);
+    if (ties > MAX_TIES)
+        return false;
     for (uint32_t excess = s->found[b] - batch->k[b]; excess; excess--) {
-        uint32_t smallest = 0;
-        for (uint32_t j = 1; j < n; j++)
-            smallest = magnitude[j] <= magnitude[smallest] ? j : smallest;
-        s->mark[b][at[smallest] / 64] ^= 1ull << (at[smallest] % 64);
-        magnitude[smallest] = UINT32_MAX;
+        uint32_t smallest = UINT32_MAX, at = 0;
+        for (uint32_t w = 0; w < words; w++)
+            for (uint64_t bits = tied[w]; bits; bits &= bits - 1) {
+                uint32_t j = 64 * w + (uint32_t)__builtin_ctzll(bits), i = list ? 4u * list[j / 4] + j % 4 : j;
+                uint32_t magnitude = frugi_magnitude(acc[i]) >> shift;
+                at = magnitude <= smallest ? j : at;
+                smallest = magnitude <= smallest ? magnitude : smallest;
+            }
+        tied[at / 64] ^= 1ull << (at % 64);
+        s->mark[b][at / 64] ^= 1ull << (at % 64);
     }
     return true;
 }

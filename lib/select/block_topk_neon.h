@@ -28,12 +28,16 @@ INLINE float32x4x4_t load_16(const float *x) {
     return v;
 }
 
+INLINE stored_scale scale_of(const residual_block *r, frugi_residual format) {
+    return format == FRUGI_RESIDUAL_INT8 ? stored_int8_scale(r->scale) : stored_int4_scale(r->scale);
+}
+
 /* Sixteen elements of a residual, from element i on. */
-INLINE float32x4x4_t residual_16(const residual_block *r, frugi_residual format, size_t i) {
+INLINE float32x4x4_t residual_16(const residual_block *r, const stored_scale *scale, frugi_residual format, size_t i) {
     switch (format) {
     case FRUGI_RESIDUAL_BF16: return stored_bf16_16(r->stored + 2 * i);
-    case FRUGI_RESIDUAL_INT8: return stored_int8_16(r->stored + i, r->scale);
-    case FRUGI_RESIDUAL_INT4: return stored_int4_16(r->stored + i / 2, r->scale);
+    case FRUGI_RESIDUAL_INT8: return stored_int8_16(r->stored + i, scale);
+    case FRUGI_RESIDUAL_INT4: return stored_int4_16(r->stored + i / 2, scale);
     default: return load_16(r->floats + i);
     }
 }
@@ -55,6 +59,18 @@ INLINE uint16x8x2_t accumulate_16(const float *grad, float32x4x4_t e, float *acc
         vst1q_f32(acc + 4 * i, g.val[i]);
     uint16x8x2_t sums = {{halves(g.val[0], g.val[1]), halves(g.val[2], g.val[3])}};
     return sums;
+}
+
+typedef void accumulate_fn(frugi_batch *batch, size_t block, frugi_residual format);
+
+/* Call a function, which is inlined, with a constant for the format of the stored residual. */
+INLINE void accumulate_by_format(frugi_batch *batch, size_t block, accumulate_fn *accumulate_blocks) {
+    if (batch->format == FRUGI_RESIDUAL_BF16)
+        accumulate_blocks(batch, block, FRUGI_RESIDUAL_BF16);
+    else if (batch->format == FRUGI_RESIDUAL_INT8)
+        accumulate_blocks(batch, block, FRUGI_RESIDUAL_INT8);
+    else
+        accumulate_blocks(batch, block, FRUGI_RESIDUAL_INT4);
 }
 
 static const uint8_t weights[16] = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};

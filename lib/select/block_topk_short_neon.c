@@ -10,8 +10,10 @@ INLINE uint8x16_t short_keys(uint16x8_t top, uint16x8_t a, uint16x8_t b) {
     return vmvnq_u8(vminq_u8(one, vqaddq_u8(many, vdupq_n_u8(STEPS_ONE))));
 }
 
-INLINE void accumulate_block(const frugi_batch *batch, size_t b, size_t block) {
-    const float *grad = batch->grad + block * b, *before = batch->before + block * b;
+INLINE void accumulate_format(const frugi_batch *batch, size_t b, size_t block, frugi_residual format) {
+    const float *grad = batch->grad + block * b;
+    const residual_block residual = residual_of(batch, b, format);
+    const stored_scale scale = scale_of(&residual, format);
     float *acc = batch->acc + block * b, *saved = batch->saved ? batch->saved + block * b : NULL;
     const float32x4_t beta = vdupq_n_f32(batch->beta);
     uint16x8x2_t half[8];
@@ -19,7 +21,8 @@ INLINE void accumulate_block(const frugi_batch *batch, size_t b, size_t block) {
 #pragma GCC unroll 8
     for (size_t i = 0; i < block / 16; i++) {
         size_t o = 16 * i;
-        half[i] = accumulate_16(grad + o, load_16(before + o), acc + o, saved ? saved + o : NULL, beta);
+        half[i] =
+            accumulate_16(grad + o, residual_16(&residual, &scale, format, o), acc + o, saved ? saved + o : NULL, beta);
         max = vmaxq_u16(max, vmaxq_u16(half[i].val[0], half[i].val[1]));
     }
 #pragma GCC unroll 3
@@ -31,7 +34,26 @@ INLINE void accumulate_block(const frugi_batch *batch, size_t b, size_t block) {
         vst1q_u8(batch->lanes->slot[b] + 16 * i, short_keys(max, half[i].val[0], half[i].val[1]));
 }
 
+INLINE void accumulate_block(const frugi_batch *batch, size_t b, size_t block) {
+    accumulate_format(batch, b, block, FRUGI_RESIDUAL_F32);
+}
+
+INLINE void accumulate_stored_blocks(frugi_batch *batch, size_t block, frugi_residual format) {
+    frugi_batch copy = *batch; /* a local copy, which byte stores cannot alias */
+    copy.saved = NULL;
+    for (size_t b = 0; b < copy.blocks; b++)
+        accumulate_format(&copy, b, block, format);
+}
+
+static void accumulate_stored_64(frugi_batch *batch) {
+    accumulate_by_format(batch, 64, accumulate_stored_blocks);
+}
+
+static void accumulate_stored_128(frugi_batch *batch) {
+    accumulate_by_format(batch, 128, accumulate_stored_blocks);
+}
+
 #include "select/block_topk_short.h"
 
-const frugi_block_kernel frugi_block_kernel_64_neon = {accumulate_64, NULL, select_64};
-const frugi_block_kernel frugi_block_kernel_128_neon = {accumulate_128, NULL, select_128};
+const frugi_block_kernel frugi_block_kernel_64_neon = {accumulate_64, accumulate_stored_64, select_64};
+const frugi_block_kernel frugi_block_kernel_128_neon = {accumulate_128, accumulate_stored_128, select_128};

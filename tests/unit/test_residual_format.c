@@ -214,6 +214,17 @@ static void variants_agree(void **state) {
                 compare_variant(frugi_residual_kernel_for(isa), formats[f], block);
 }
 
+static void random_numbers_of_a_run_are_those_of_its_blocks(void **state) {
+    (void)state;
+    const uint64_t first[] = {0, 77, UINT32_MAX - 5u, UINT64_MAX - 3u};
+    uint32_t run[FRUGI_RANDOM_RUN];
+    for (size_t i = 0; i < sizeof first / sizeof *first; i++) {
+        frugi_random_run(0x123456789abcdefu, 9 + i, first[i], run);
+        for (uint32_t j = 0; j < FRUGI_RANDOM_RUN; j++)
+            assert_int_equal(run[j], frugi_random(0x123456789abcdefu, 9 + i, first[i] + j));
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_new_store_is_zero),
@@ -223,6 +234,7 @@ int main(void) {
         cmocka_unit_test(saving_a_run_equals_saving_its_blocks_except_skipped_ones),
         cmocka_unit_test(exported_bytes_can_be_imported),
         cmocka_unit_test(variants_agree),
+        cmocka_unit_test(random_numbers_of_a_run_are_those_of_its_blocks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -194,6 +194,19 @@ def not_finite(kind):
     return results
 
 
+def shown_to_all(kind):
+    """With nonfinite="propagate" a gradient that is not finite on one rank is not finite on any, and nothing else changes."""
+    begin(kind)
+    results = []
+    for config in ("feedback=plain", "reduce=split,feedback=plain"):
+        runs = [Run(config, kind, nonfinite="propagate"), Run(config, kind)]
+        for i, spoil in enumerate((None, None, "inf", None)):
+            seen, skipped = [run.step(i, spoil if RANK == 0 else None) for run in runs]
+            finite = all(bool(torch.isfinite(g).all()) for g in seen)
+            results.append(equal(seen, skipped) if spoil is None else not finite)
+    return results
+
+
 def everything(kind):
     """Density 1: the mean in the order of ranks."""
     begin(kind)
@@ -440,6 +453,10 @@ class Cases:
     def test_nan_and_infinity(self):
         for results in self.run_all(not_finite):
             self.assertEqual(results, [True] * 12)
+
+    def test_a_number_that_is_not_finite_can_be_shown_to_all_ranks(self):
+        for results in self.run_all(shown_to_all):
+            self.assertEqual(results, [True] * 8)
 
     def test_everything_sent_is_the_mean(self):
         for results in self.run_all(everything):

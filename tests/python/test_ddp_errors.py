@@ -3,9 +3,12 @@
 import os
 import time
 import unittest
+import warnings
 
 import support
-from ddp_helpers import RANK, begin, dist, mlp, nn, state_for, train, wrap
+from ddp_helpers import RANK, batch, begin, dist, flat, mlp, nn, state_for, torch, train, wrap
+
+import frugrad.torch
 
 CONFIGS = ("frugrad", "threshold", "reduce=split", "threshold,reduce=split", "reduce=tree", "reduce=shared,value=f32",
            "reduce=auto")
@@ -75,8 +78,8 @@ def different(what):
     begin()
     model = mlp()
     state = state_for(None if what == "model" and RANK else model,
-                     "value=f32" if what == "config" and RANK else "frugrad",
-                     total_steps=RANK if what == "total_steps" else 9, start_iter=0)
+                      "value=f32" if what == "value" and RANK else "frugrad",
+                      total_steps=RANK if what == "total_steps" else 9, start_iter=0)
     if what == "names" and RANK:
         model = nn.Sequential(*model, nn.Identity())
         renamed = nn.Module()
@@ -87,6 +90,98 @@ def different(what):
     except RuntimeError as error:
         return str(error).split("\n")[0]
     return "nothing"
+
+
+def loading(what):
+    """Rank 1 loads a state that does not fit, at once or when the first bucket restores it. What does each rank raise?"""
+    begin()
+    model = mlp()
+    state = state_for(model, "feedback=plain", start_iter=0)
+    train(wrap(model, state), range(2))
+    saved = state.state_dict(all_ranks=True)
+    if RANK == 1 and what == "other":
+        saved = {"step": 3}
+    elif RANK == 1:
+        saved = dict(saved, ranks={rank: row[:-1] for rank, row in saved["ranks"].items()})
+    again = state_for(model, "feedback=plain", start_iter=0)
+    start = time.monotonic()
+    try:
+        again.load_state_dict(saved)
+        train(wrap(model, again), range(2, 3))
+    except Exception as error:
+        return [str(error).split("\n")[0], time.monotonic() - start]
+    return ["nothing", 0]
+
+
+def spoiled(choice):
+    """Gradients with an infinity on rank 1 at the third step: which parameters are finite on each rank, and warnings."""
+    begin()
+    model = mlp()
+    state = state_for(model, "feedback=plain", start_iter=1, nonfinite=choice)
+    ddp = wrap(model, state)
+    finite = []
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        for step in range(5):
+            x, y = batch(step)
+            model.zero_grad()
+            loss = nn.functional.cross_entropy(ddp(x), y)
+            (loss * (float("inf") if RANK and step == 2 else 1.0)).backward()
+            finite.append(all(bool(torch.isfinite(p.grad).all()) for p in model.parameters()))
+    return finite, [str(w.message) for w in shown if "NaN" in str(w.message)]
+
+
+class _Scaler:
+    """A GradScaler for the CPU, which early versions of PyTorch do not have."""
+
+    scale = 1024.0
+
+    def get_scale(self):
+        return self.scale
+
+
+def scaled():
+    """Steps with a constant scale, and with one that changes: gradients divided by it are the same?"""
+    begin()
+    runs = []
+    for factor in (1.0, 0.25):
+        model, scaler, grads = mlp(), _Scaler(), []
+        state = state_for(model, "feedback=plain,residual=f32,value=f32", start_iter=1, scaler=scaler)
+        ddp = wrap(model, state)
+        for step in range(6):
+            scaler.scale = 1024.0 * (factor if step >= 3 else 1.0)
+            x, y = batch(step)
+            model.zero_grad()
+            (nn.functional.cross_entropy(ddp(x), y) * scaler.get_scale()).backward()
+            grads.append(torch.cat([p.grad.flatten() for p in model.parameters()]) / scaler.scale)
+        runs.append(grads)
+    return [torch.equal(a, b) for a, b in zip(*runs)]
+
+
+def rolled_back(fails):
+    """A step that is not to count, in which a rank may have failed, then the same again: the bits of a run without it?"""
+    begin()
+    weights = []
+    for again in (False, True):
+        model = mlp()
+        optimizer = frugrad.torch.optimizer(model, torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9))
+        state = frugrad.torch.DDPState(model, "frugrad", optimizer, start_iter=1)
+        ddp = wrap(model, state)
+        train(ddp, range(3), optimizer=optimizer)
+        if again:
+            saved, error = state.snapshot(), ""
+            if fails == "fails" and RANK == 1:
+                state._plans[1].floats = lambda *_: 1 / 0
+            try:
+                x, y = batch(99)
+                nn.functional.cross_entropy(ddp(x), y).backward()
+            except Exception as raised:
+                error = str(raised)
+            state.rollback(saved)
+            ddp = wrap(model, state) if fails == "fails" else ddp
+        train(ddp, range(3, 6), optimizer=optimizer)
+        weights.append(flat(model))
+    return [torch.equal(*weights), "division" in error, state.step]
 
 
 class Trouble(unittest.TestCase):
@@ -105,9 +200,33 @@ class Trouble(unittest.TestCase):
         self.assertLess(seconds, 15)
 
     def test_different_options_are_an_error(self):
-        for what in ("config", "total_steps", "model", "names"):
+        for what, has in (("value", "rank 0 has bf16, rank 1 has f32"), ("total_steps", "rank 0 has 0, rank 1 has 1"),
+                          ("model", "rank 0 has True, rank 1 has False"), ("names", r"0.weight \(256, 64\), rank 1 has inner")):
             for errors in support.values(support.torchrun(2, different, args=[what])):
-                self.assertRegex(errors, f"ranks differ in .*{what}")
+                self.assertRegex(errors, f"ranks differ in .*{what}.*: .*{has}")
+
+    def test_a_state_that_one_rank_cannot_load_is_an_error_on_all(self):
+        for what, why in (("other", "no state of"), ("cut", "restore|state")):
+            (first, waited), (second, _) = support.values(support.torchrun(2, loading, args=[what]))
+            self.assertRegex(first, f"rank 1 failed: .*({why})")
+            self.assertRegex(second, why)
+            self.assertLess(waited, 10)
+
+    def test_infinities_are_warned_of_or_seen_by_all(self):
+        for rank, (finite, shown) in enumerate(support.values(support.torchrun(2, spoiled, args=["skip"]))):
+            self.assertEqual(finite, [True] * 5)
+            self.assertEqual(len(shown), rank)
+        self.assertRegex(shown[0], "rank 1, step 2: .* blocks were NaN or infinite")
+        for finite, shown in support.values(support.torchrun(2, spoiled, args=["propagate"])):
+            self.assertEqual((finite, shown), ([True, True, False, True, True], []))
+
+    def test_residuals_follow_the_scale_of_a_grad_scaler(self):
+        self.assertEqual(support.values(support.torchrun(2, scaled)), [[True] * 6] * 2)
+
+    def test_a_step_can_be_rolled_back(self):
+        for fails in ("no", "fails"):
+            self.assertEqual(support.values(support.torchrun(2, rolled_back, args=[fails])),
+                             [[True, fails == "fails", 6]] * 2)
 
 
 if __name__ == "__main__":

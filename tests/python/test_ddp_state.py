@@ -3,6 +3,7 @@
 import os
 import tempfile
 import unittest
+import warnings
 
 import support
 from ddp_helpers import RANK, WORLD, begin, dist, flat, mlp, state_for, torch, train, wrap
@@ -64,6 +65,20 @@ def saved_again():
     again.load_state_dict(state.state_dict())
     ranks = again.state_dict(all_ranks=True)["ranks"]
     return [sorted(ranks), all(torch.equal(ranks[r], whole["ranks"][r]) for r in ranks), state.stats()["feedback"]]
+
+
+def without_feedback():
+    """A state with residuals, loaded by a config without: the warnings."""
+    begin()
+    model = mlp()
+    state = state_for(model, "feedback=plain", start_iter=0)
+    train(wrap(model, state), range(2))
+    again = state_for(model, "feedback=none")
+    again.load_state_dict(state.state_dict())
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        train(wrap(model, again), range(1))
+    return [str(w.message) for w in shown if "residuals" in str(w.message)]
 
 
 def moved_buckets():
@@ -165,6 +180,11 @@ class States(unittest.TestCase):
 
     def test_a_state_just_loaded_is_saved_whole(self):
         self.assertEqual(support.values(support.torchrun(2, saved_again)), [[[0, 1], True, "plain"]] * 2)
+
+    def test_residuals_that_a_config_has_no_place_for_are_warned_of(self):
+        for shown in support.values(support.torchrun(2, without_feedback)):
+            self.assertEqual(len(shown), 1)
+            self.assertIn("saved with feedback=plain, and this config has feedback=none", shown[0])
 
     def test_buckets_may_change(self):
         for rank in support.values(support.torchrun(2, moved_buckets)):

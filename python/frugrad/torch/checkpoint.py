@@ -66,6 +66,11 @@ def restore_rank(engine: Engine, state: dict, rank: int, world: int) -> None:
     if same and old.layout.hash == engine.layout.hash and old.config.text == engine.config.text:
         engine.restore(_bytes(ranks[rank]))
         return
+    if engine.config.option("feedback") == "none":
+        if old.config.option("feedback") != "none":
+            warnings.warn("the residuals of the loaded state are dropped: it was saved with"
+                          f" feedback={old.config.option('feedback')}, and this config has feedback=none")
+        return
     missing: List[str] = []
     for member in [rank] if same else sorted(ranks):
         old.restore(_bytes(ranks[member]))

@@ -6,17 +6,16 @@
     ddp.register_comm_hook(state, frugrad.torch.hook)
 """
 
-import hashlib
 import operator
 import warnings
 from time import perf_counter
-from typing import Any, Dict, List, Optional, Sequence, Union
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Union
 
 import torch
 
 from .. import _cuda
-from .._core import Layout, Tensor
-from .._lib import ConfigError
+from .._core import Tensor
+from .._lib import CommError, ConfigError
 from . import checkpoint
 from .checks import refuse_sharded, require_model, require_optimizer
 from .config import check, hook_config
@@ -24,7 +23,8 @@ from .convert import ConvertedOptimizer, bare
 from .device import DeviceEngine, DeviceStreams
 from .device_exchange import DeviceGather, DeviceSplit, second_config
 from .engine import Engine, ReducerBucket, ReducerEngine, by_blocks, compressed_parameters
-from .exchange import Exchange
+from .exchange import Exchange, config_items, layout_items
+from .nonfinite import CHOICES, DeviceWatch, HostWatch
 from .pipeline import Clock, ExchangeThread, RemoteError, Times
 from .ranges import limited
 from .roles import describe
@@ -57,6 +57,15 @@ class _Plan:
         return self.stage
 
 
+class Snapshot(NamedTuple):
+    """What ``DDPState.snapshot()`` returns."""
+
+    step: int
+    dense_left: int
+    compressing: bool
+    residuals: Optional[bytes]  # None: nothing has been compressed yet
+
+
 class DDPState:
     """The state of one rank's hook: for ``ddp.register_comm_hook(state, frugrad.torch.hook)``.
 
@@ -70,6 +79,10 @@ class DDPState:
     process_group  that of the DDP; None: the default group
     start_iter     number of dense iterations at the start, since DDP rebuilds its buckets after the first
     threads        threads of the compressor
+    nonfinite      "skip": a block with a NaN or an infinity is left out, with a warning on its rank. "propagate": all
+                   ranks get a NaN in the step's last bucket, as from DDP; costs an exchange of one number a step
+    scaler         the GradScaler, if there is one. It sees overflows (``nonfinite="propagate"``), and when its scale
+                   changes, so do the residuals
 
     Momentum. An optimizer's momentum and a residual both accumulate old gradients, and together they overshoot. So the
     residual is the momentum (``feedback=merged``), and ``frugrad.torch.optimizer()`` takes it out of the optimizer, at
@@ -91,11 +104,16 @@ class DDPState:
 
     def __init__(self, model: Optional[torch.nn.Module] = None, config: str = "frugrad",
                  optimizer: Union[torch.optim.Optimizer, Sequence[torch.optim.Optimizer], None] = None, *,
-                 total_steps: int = 0, process_group=None, start_iter: int = 2, threads: int = 1):
+                 total_steps: int = 0, process_group=None, start_iter: int = 2, threads: int = 1,
+                 nonfinite: str = "skip", scaler: Any = None):
         if model is not None:
             refuse_sharded(require_model(model, "DDPState"), "DDPState")
         if not isinstance(config, str):
             raise TypeError(f"DDPState: the config is a text, such as 'frugrad', not a {type(config).__name__}")
+        if nonfinite not in CHOICES:
+            raise ValueError(f"nonfinite is 'skip' or 'propagate', not {nonfinite!r}")
+        if scaler is not None and not hasattr(scaler, "get_scale"):
+            raise TypeError(f"DDPState, scaler=: a GradScaler is wanted, not a {type(scaler).__name__}")
         optimizers = _listed(optimizer)
         if start_iter < 0 or total_steps < 0:
             raise ValueError(f"start_iter ({start_iter}) and total_steps ({total_steps}) must not be negative")
@@ -122,6 +140,9 @@ class DDPState:
         self._warned = False
         self._direct: Optional[bool] = None  # whether frames go from device to device; None: not known yet
         self._begins = True  # the next bucket is the first of a step
+        self.nonfinite = "propagate" if scaler is not None else nonfinite
+        self._watch: Union[HostWatch, DeviceWatch, None] = None
+        self._scaler, self._scale = scaler, 0.0  # the scale of the residuals
         self._warmup = int(self.config.option("warmup"))
         self.compressing = False  # whether a gradient has been compressed by now
         self._bind(optimizers)
@@ -174,13 +195,55 @@ class DDPState:
         from the first iteration. Buckets may differ. With another number of ranks every new rank gets the mean of the
         old residuals: the mean over ranks, which is what changes the weights, stays the same up to the rounding of the
         residual's format. Parameters are matched by name.
+
+        Collective where torch.distributed is initialized: all ranks call it, and where one cannot load, all raise.
         """
         self._wait_all()
-        whole = checkpoint.merge(state)
+        whole = self._together(lambda: checkpoint.merge(state))
         self.step, self._loaded = whole["step"], whole
         self._engine, self._first_half, self._error = None, None, None
         self._plans.clear()
         self._dense_left = 0 if whole["ranks"] and self._known and self._model is not None else self.start_iter
+
+    def _together(self, work: Callable[[], Any]) -> Any:
+        """Do something that may fail on some ranks; then all raise."""
+        if not torch.distributed.is_initialized():
+            return work()
+        return (self._exchange or Exchange(self._group)).together(work)
+
+    def snapshot(self) -> "Snapshot":
+        """What this rank has not sent yet, and the step, for ``rollback()``. A copy in memory; not while backward runs."""
+        self._wait_all()
+        self._raise_device_error()
+        saved = self._engine.save() if self._engine is not None else None
+        return Snapshot(self.step, self._dense_left, self.compressing, saved)
+
+    def rollback(self, snapshot: "Snapshot") -> None:
+        """Go back to a snapshot, when the step since then is not to count: its gradient was not applied.
+
+        Collective, also after a step in which a rank failed: all ranks do it, and can continue.
+        """
+        self._wait_all()
+        failed, self._error, self._first_half, self._begins = self._failed(), None, None, True
+        self.step, self._dense_left, self.compressing = snapshot.step, snapshot.dense_left, snapshot.compressing
+        if self._engine is None:
+            return
+        if failed or snapshot.residuals is None:
+            if isinstance(failed, CommError):
+                self._comm = None
+                self._engine = self._host_engine(self._engine.tensors)
+            else:
+                self._engine = self._engine.renewed()
+            if isinstance(self._engine, ReducerEngine):
+                self._watch = HostWatch(self._comm, self.nonfinite == "propagate")
+            for plan in self._plans.values():
+                plan.exchange = None
+        if snapshot.residuals is not None:
+            self._together(lambda: self._engine.restore(snapshot.residuals))
+
+    def _failed(self) -> Optional[BaseException]:
+        """The error because of which this state exchanges nothing any more."""
+        return self._engine.error if isinstance(self._engine, ReducerEngine) else self._error
 
     def residuals(self) -> Dict[str, torch.Tensor]:
         """This rank's residuals by parameter, as float32; empty while everything is sent dense."""
@@ -208,6 +271,8 @@ class DDPState:
         """
         self._wait_all()
         self._raise_device_error()
+        if self._watch is not None:
+            self._watch.warn()
         rows = [dict(self._times[i].as_dict(), bucket=i) for i in sorted(self._times)]
         total = {key: sum(row[key] for row in rows) for key in Times.__slots__}
         inner = self._engine.stats() if self._engine else {}
@@ -227,8 +292,7 @@ class DDPState:
         if self._exchange is None:
             self._check_ranks()
         if self._begins:
-            self._raise_device_error()
-            self._begins = False
+            self._begin_step()
         buffer, index = bucket.buffer(), bucket.index()
         params, plan = bucket.parameters(), self._plans.get(index)
         if plan is None or not plan.fits(params, buffer):
@@ -249,11 +313,24 @@ class DDPState:
         times.python += perf_counter() - begun - (times.compress + times.wait - inside if device else 0.0)
         return future
 
+    def _begin_step(self) -> None:
+        """At the first bucket of a step."""
+        self._begins = False
+        self._raise_device_error()
+        if self._watch is not None:
+            self._watch.warn()
+        if self._scaler is not None:
+            scale = self._scaler.get_scale()
+            if self._engine is not None and self._scale not in (0.0, scale):
+                self._engine.scale_residuals(scale / self._scale)
+            self._scale = scale
+
     def _check_ranks(self) -> None:
         """At the first bucket: check that all ranks have the same options."""
         self._exchange = Exchange(self._group)
-        text = f"{self.config.text} {self.total_steps} {self.step} {self._dense_left} {self._model is None}"
-        self._exchange.agree([_number(text)], "config, total_steps, start_iter, step, or whether a model was given")
+        self._exchange.agree({**config_items(self.config), "total_steps": self.total_steps, "the step": self.step,
+                              "start_iter": self._dense_left, "whether a model was given": self._model is not None,
+                              "whether a state was loaded": self._loaded is not None, "nonfinite": self.nonfinite})
         self._thread = ExchangeThread()
 
     def _new_plan(self, index: int, params: List[torch.Tensor], buffer: torch.Tensor) -> _Plan:
@@ -275,7 +352,7 @@ class DDPState:
             with Clock(plan.times, "wait"):
                 work.wait()
 
-        return self._thread.submit(lambda: self._finish(end, (), buffer, values), buffer)
+        return self._thread.submit(lambda: self._finish(end, buffer, values), buffer)
 
     def _compressed(self, plan: _Plan, buffer: torch.Tensor, last: bool) -> torch.futures.Future:
         if plan.exchange is None:
@@ -289,20 +366,31 @@ class DDPState:
         except Exception as error:  # sent to the other ranks, which would wait otherwise
             failed = error
             return self._thread.submit(lambda: exchange.fail(step, failed), buffer)
-        return self._thread.submit(lambda: self._finish(exchange.run, (step, floats, times), buffer, floats), buffer)
+
+        def end() -> None:
+            exchange.run(step, floats, times)
+            if last:
+                self._watch.end_step(step, self._engine, floats)
+
+        return self._thread.submit(lambda: self._finish(end, buffer, floats), buffer)
 
     def _on_device(self, plan: _Plan, buffer: torch.Tensor, last: bool) -> torch.futures.Future:
         """The same with frames encoded on the GPU. Where the host sends them, that is done at the next bucket."""
         streams, times, exchange = self._engine.streams, plan.times, plan.exchange
         with streams.compress_stream():
             floats = plan.floats(buffer, streams.device)
+            self._watch.see(self.step, floats)
             exchange.begin(self.step, floats, times, self._error)
         self._error = exchange.error
         self._start_second()
         exchange.send()
-        future, release = self._thread.prepare(lambda: self._finish_on_device(exchange, buffer, floats, times), buffer,
-                                              streams.sum_stream, self._direct)
+        watch = self._watch if last else None
+        future, release = self._thread.prepare(lambda: self._finish_on_device(exchange, buffer, floats, times, watch),
+                                              buffer, streams.sum_stream, self._direct)
         self._first_half = (exchange, times, release)
+        if last:
+            with streams.compress_stream(behind=False):
+                self._watch.share()
         if last or (self._direct and self._reduce == "gather"):
             self._start_second()
         if last:
@@ -310,8 +398,11 @@ class DDPState:
         return future
 
     @staticmethod
-    def _finish_on_device(exchange, buffer: torch.Tensor, floats: torch.Tensor, times: Times) -> None:
+    def _finish_on_device(exchange, buffer: torch.Tensor, floats: torch.Tensor, times: Times,
+                          watch: Optional[DeviceWatch]) -> None:
         exchange.end(floats, times)
+        if watch is not None:
+            watch.end_step(floats)
         if floats is not buffer:
             buffer.copy_(floats, non_blocking=True)
 
@@ -344,8 +435,8 @@ class DDPState:
             release()
 
     @staticmethod
-    def _finish(end, arguments, buffer: torch.Tensor, floats: torch.Tensor) -> None:
-        end(*arguments)
+    def _finish(end: Callable[[], None], buffer: torch.Tensor, floats: torch.Tensor) -> None:
+        end()
         if floats is not buffer:
             buffer.copy_(floats)
             _wait_for_copy(buffer)
@@ -392,7 +483,7 @@ class DDPState:
                 plan.exchange = None
 
     def _agree_on(self, tensors: Sequence[Tensor]) -> None:
-        self._exchange.agree([_number(f"{Layout(tensors).hash}")], "parameters: names, shapes or order")
+        self._exchange.agree(layout_items(tensors))
 
     def _first_engine(self, tensors: Sequence[Tensor], device: torch.device) -> Engine:
         """An engine for all that was seen in dense iterations, or in a checkpoint."""
@@ -408,10 +499,16 @@ class DDPState:
         seen = [t._replace(offset=None) for t in seen if t.elements and t.name in names]
         self._agree_on(seen)
         engine = self._device_engine(seen, device)
-        self._exchange.agree([int(engine is not None)], "whether they compress on a GPU")
-        engine = engine if engine is not None else self._host_engine(seen)
+        self._exchange.agree({"whether they compress on a GPU": engine is not None})
+        propagate = self.nonfinite == "propagate"
+        if engine is None:
+            engine = self._host_engine(seen)
+            self._watch = HostWatch(self._comm, propagate)
+        else:
+            self._watch = DeviceWatch(self._exchange, engine.streams, propagate)
         if self._loaded is not None:
-            checkpoint.restore_rank(engine, self._loaded, self._exchange.rank, self._exchange.size)
+            self._exchange.together(lambda: checkpoint.restore_rank(engine, self._loaded, self._exchange.rank,
+                                                                    self._exchange.size))
             self._loaded = None
         return engine
 
@@ -474,7 +571,3 @@ def _wait_for_copy(buffer: torch.Tensor) -> None:
     """Wait for a copy to a GPU before the future is completed."""
     if buffer.is_cuda:
         torch.cuda.current_stream(buffer.device).synchronize()
-
-
-def _number(text: str) -> int:
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big")

@@ -5,7 +5,7 @@ bucket rebuild moves nothing. Only a new parameter makes a new layout, and resid
 """
 
 import contextlib
-from typing import Dict, Iterator, List, NamedTuple, Sequence, Set
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set
 
 import torch
 
@@ -78,6 +78,10 @@ class Engine:
         grown.add_residuals(self, 1.0)
         return grown
 
+    def renewed(self) -> "Engine":
+        """The same without residuals, and without the error of an exchange."""
+        return self._like(self.tensors)
+
     def _like(self, tensors: Sequence[Tensor]) -> "Engine":
         return Engine(self.config, tensors, self.total_steps, self.threads, self.rank)
 
@@ -119,6 +123,15 @@ class Engine:
                     _add(compressor, self.tensor_ranges[tensor.name].begin, values)
         return missing
 
+    def scale_residuals(self, factor: float) -> None:
+        """Multiply all residuals by a factor."""
+        if self.config.option("feedback") == "none":
+            return
+        with self.edit_residuals() as compressor:
+            for tensor in self.tensors:
+                values, r = self._residual(compressor, tensor.name), self.tensor_ranges[tensor.name]
+                compressor.set_residual(r.begin, r.count, values.mul_(factor).data_ptr())
+
     def save(self) -> bytes:
         return self.host_compressor().save()
 
@@ -137,6 +150,11 @@ class ReducerEngine(Engine):
     def _make(self) -> None:
         self.reducer = Reducer(self.config, self.layout, self.total_steps, self.threads, self.comm)
         self.compressor = self.reducer.compressor()
+
+    @property
+    def error(self) -> Optional[BaseException]:
+        """The error that every exchange raises since one has failed."""
+        return self.reducer.error
 
     def _like(self, tensors: Sequence[Tensor]) -> "ReducerEngine":
         return ReducerEngine(self.comm, self.config, tensors, self.total_steps, self.threads, self.rank)

@@ -5,14 +5,20 @@ from the GPU only, so host memory is copied to a buffer there. Payload buffers a
 until the handle has been waited for.
 """
 
+import hashlib
+import json
 import time
 import warnings
 import weakref
-from typing import List, Optional, Sequence
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, TypeVar
 
 import torch
 import torch.distributed as dist
 
+from .._core import Config, Tensor
+from .._lib import RemoteError
+
+_Result = TypeVar("_Result")
 _EXIT_DELAY = 0.1  # seconds
 
 
@@ -84,12 +90,38 @@ class Exchange:
         """All-reduce in place; the tensor is on the group's device. Returns c10d's Work."""
         return dist.all_reduce(tensor, group=self.group, async_op=True)
 
-    def agree(self, numbers: Sequence[int], what: str) -> None:
-        """Raise on all ranks if they do not have the same numbers."""
-        rows = self.gather_numbers(numbers)
-        others = [rank for rank, row in enumerate(rows) if row != rows[0]]
-        if others:
-            raise RuntimeError(f"ranks differ in {what}: {', '.join(map(str, others))} from rank 0")
+    def gather_texts(self, text: str) -> List[str]:
+        """A text of every rank. Blocks."""
+        rows = self.gather_bytes(torch.tensor(list(text.encode(errors="replace")) or [0], dtype=torch.uint8))
+        return [bytes(row.tolist()).rstrip(b"\0").decode() for row in rows]
+
+    def agree(self, items: Mapping[str, Any]) -> None:
+        """Raise on all ranks if they do not have the same items; the error has the first that differs, and both values."""
+        mine = json.dumps({name: str(value) for name, value in items.items()})
+        digest = int.from_bytes(hashlib.sha256(mine.encode()).digest()[:7], "big")
+        if len({row[0] for row in self.gather_numbers([digest])}) == 1:
+            return
+        rows = [json.loads(text) for text in self.gather_texts(mine)]
+        for name in [name for row in rows for name in row]:
+            values = [row.get(name, "none") for row in rows]
+            other = next((rank for rank, value in enumerate(values) if value != values[0]), None)
+            if other is not None:
+                raise RuntimeError(f"ranks differ in {name}: rank 0 has {values[0]}, rank {other} has {values[other]}")
+        raise RuntimeError(f"ranks differ in the order of {', '.join(rows[0])}")
+
+    def together(self, work: Callable[[], _Result]) -> _Result:
+        """Do something that may fail on some ranks: then all ranks raise, and none waits. Collective."""
+        try:
+            result, error = work(), None
+        except Exception as failed:  # raised below
+            result, error = None, failed
+        if not any(row[0] for row in self.gather_numbers([int(error is not None)])):
+            return result  # type: ignore[return-value]
+        texts = self.gather_texts("" if error is None else f"{type(error).__name__}: {error}")
+        if error is not None:
+            raise error
+        rank, text = next((rank, text) for rank, text in enumerate(texts) if text)
+        raise RemoteError(f"rank {rank} failed: {text}")
 
     def _gather(self, sent: torch.Tensor, got: torch.Tensor):
         if self._into is None:
@@ -116,6 +148,17 @@ class Exchange:
     @staticmethod
     def _handle(work, got: torch.Tensor, out: torch.Tensor) -> Handle:
         return Handle(work) if got is out else Handle(work, got, out)
+
+
+def config_items(config: Config) -> Dict[str, str]:
+    """The options of a config, for agree()."""
+    return {f"the config's {name}": value for name, _, value in (part.partition("=") for part in config.text.split(","))}
+
+
+def layout_items(tensors: Iterable[Tensor]) -> Dict[str, str]:
+    """The parameters, for agree()."""
+    return {f"names, shapes or order of parameters (number {i})": f"{t.name} {tuple(t.shape)}"
+            for i, t in enumerate(tensors)}
 
 
 def _device(group) -> torch.device:

@@ -7,7 +7,6 @@ library; parameters are ranges of theirs, large ones cut into tiles, so that no 
 
 import contextlib
 import weakref
-import zlib
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple
 
 import torch
@@ -16,6 +15,7 @@ from .. import _core
 from .._lib import FrugradError, lib
 from ._floats import as_floats, bytes_tensor, check_gradient, check_parameter, put_back, tensor_bytes
 from ._group import AllGather, Group
+from .exchange import config_items, layout_items
 
 _STATE = "frugrad"  # where a group's state is in a state_dict
 _TILE = 1 << 20  # entries compressed at a time; a multiple of every block length
@@ -260,9 +260,8 @@ class StreamingOptimizer(torch.optim.Optimizer):
     def _plan(self) -> None:
         """At the first step: check that all processes train the same, and take the first one's order for all."""
         exchange = self.group.exchange
-        numbers = [len(self._streamed), zlib.crc32(self.config.text.encode()), zlib.crc32(self.optimizer.encode())]
-        exchange.agree(numbers, "the number of parameters, the config or the optimizer")
-        exchange.agree([part.layout.hash >> 1 for part in self._parts], "names or shapes of parameters")
+        exchange.agree({"the number of parameters": len(self._streamed), "the optimizer": self.optimizer,
+                        **config_items(self.config), **layout_items(t for part in self._parts for t in part.layout)})
         number = {s: i for i, s in enumerate(self._streamed)}
         order = exchange.gather_numbers([number[s] for s in self._arrived])[0]
         taken = _BUCKET

@@ -24,6 +24,7 @@ typedef enum fgio_dtype {
 typedef struct fgio_tensor {
     char *name; /* owned */
     fgio_dtype dtype;
+    const char *word; /* safetensors: the name of the dtype in the file */
     int big_endian;
     int fortran;                   /* column-major: the first index is the fastest */
     uint32_t ndim;                 /* at most FRUG_MAX_DIMS */

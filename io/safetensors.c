@@ -27,10 +27,10 @@ typedef struct dtype_name {
 
 /* The first row of a dtype is used for writing. */
 static const dtype_name dtype_names[] = {
-    {"F32", FGIO_F32},        {"F64", FGIO_F64},     {"F16", FGIO_F16},     {"BF16", FGIO_BF16},
-    {"U8", FGIO_U8},          {"I8", FGIO_OTHER8},   {"BOOL", FGIO_OTHER8}, {"F8_E4M3", FGIO_OTHER8},
-    {"F8_E5M2", FGIO_OTHER8}, {"I16", FGIO_OTHER16}, {"U16", FGIO_OTHER16}, {"I32", FGIO_OTHER32},
-    {"U32", FGIO_OTHER32},    {"I64", FGIO_OTHER64}, {"U64", FGIO_OTHER64},
+    {"F32", FGIO_F32},        {"F64", FGIO_F64},        {"F16", FGIO_F16},     {"BF16", FGIO_BF16},
+    {"U8", FGIO_U8},          {"I8", FGIO_OTHER8},      {"BOOL", FGIO_OTHER8}, {"F8_E4M3", FGIO_OTHER8},
+    {"F8_E5M2", FGIO_OTHER8}, {"F8_E8M0", FGIO_OTHER8}, {"I16", FGIO_OTHER16}, {"U16", FGIO_OTHER16},
+    {"I32", FGIO_OTHER32},    {"U32", FGIO_OTHER32},    {"I64", FGIO_OTHER64}, {"U64", FGIO_OTHER64},
 };
 
 enum { DTYPE_NAMES = sizeof dtype_names / sizeof *dtype_names };
@@ -59,6 +59,7 @@ static int read_dtype(const json_t *entry, const char *name, fgio_tensor *item, 
     for (int i = 0; i < DTYPE_NAMES; i++) {
         if (strcmp(word, dtype_names[i].word) == 0) {
             item->dtype = dtype_names[i].dtype;
+            item->word = dtype_names[i].word;
             return 0;
         }
     }

@@ -107,6 +107,10 @@ FRUG_API void frug_delta_add(frug_delta_totals *totals, const frug_delta_info *i
 /** Write the record that ends a patch, FRUG_DELTA_START + 8 bytes. */
 FRUG_CHECK frug_status frug_delta_end(const frug_delta_totals *totals, void *dst, size_t cap, size_t *len);
 
+/** Check a whole patch: every record, and that the end is there and agrees with them. *totals: what the end holds;
+ *  base and result name the versions of the weights. */
+FRUG_CHECK frug_status frug_delta_check(const void *patch, size_t len, frug_delta_totals *totals);
+
 /**
  * Apply a record of kind FRUG_DELTA_CHANGE: base to result, or back.
  *

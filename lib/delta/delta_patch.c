@@ -22,22 +22,22 @@ static int compare_names(const void *a, const void *b) {
     return strcmp((*(const frug_delta_tensor *const *)a)->name, (*(const frug_delta_tensor *const *)b)->name);
 }
 
-/* Count the records up to the end, which has to be there and to agree with them. */
-static frug_status check_patch(const unsigned char *patch, size_t len, uint64_t *records) {
-    frug_delta_totals totals = {0, 0, 0};
+frug_status frug_delta_check(const void *patch, size_t len, frug_delta_totals *totals) {
+    frug_delta_totals sums = {0, 0, 0};
+    FRUG_FAIL_IF(!patch || !totals, FRUG_ERR_ARG, "frug_delta_check: an argument is NULL");
     for (size_t at = 0;;) {
         frug_delta_info info = {.struct_size = sizeof info};
         FRUG_FAIL_IF(at == len, FRUG_ERR_FORMAT, "delta: the patch has no end, it was cut off");
-        FRUG_TRY(frug_delta_read(patch + at, len - at, &info));
+        FRUG_TRY(frug_delta_read((const unsigned char *)patch + at, len - at, &info));
         at += (size_t)info.bytes;
         if (info.kind != FRUG_DELTA_END) {
-            frug_delta_add(&totals, &info);
+            frug_delta_add(&sums, &info);
             continue;
         }
         FRUG_FAIL_IF(at != len, FRUG_ERR_FORMAT, "delta: there are bytes behind the end of the patch");
-        FRUG_FAIL_IF(info.entries != totals.records || info.base != totals.base || info.result != totals.result,
+        FRUG_FAIL_IF(info.entries != sums.records || info.base != sums.base || info.result != sums.result,
                      FRUG_ERR_FORMAT, "delta: records of the patch are missing or from another one");
-        *records = totals.records;
+        *totals = sums;
         return FRUG_OK;
     }
 }
@@ -139,10 +139,11 @@ static frug_status sort_tensors(const frug_delta_tensor *theirs, size_t count, f
 
 frug_status frug_delta_apply_all(const void *patch, size_t len, frug_delta_direction direction,
                                  const frug_delta_tensor *theirs, size_t count, int threads) {
-    uint64_t records = 0, used = 0;
-    FRUG_FAIL_IF(!patch || (!theirs && count), FRUG_ERR_ARG, "frug_delta_apply_all: an argument is NULL");
-    FRUG_TRY(check_patch(patch, len, &records));
-    patch_step *steps = frugi_malloc(((size_t)records + 1) * sizeof *steps);
+    frug_delta_totals totals;
+    uint64_t used = 0;
+    FRUG_FAIL_IF(!theirs && count, FRUG_ERR_ARG, "frug_delta_apply_all: tensors is NULL");
+    FRUG_TRY(frug_delta_check(patch, len, &totals));
+    patch_step *steps = frugi_malloc(((size_t)totals.records + 1) * sizeof *steps);
     frug_delta_tensor *tensors = frugi_malloc((count + 1) * sizeof *tensors);
     frug_delta_tensor **sorted = frugi_malloc((count + 1) * sizeof *sorted);
     frug_status status = steps && tensors && sorted ? sort_tensors(theirs, count, tensors, sorted)

@@ -18,6 +18,8 @@ extern const fgp_command fgp_command_demo;       /* cmd_demo.c */
 extern const fgp_command fgp_command_inspect;    /* cmd_inspect.c */
 extern const fgp_command fgp_command_compress;   /* cmd_compress.c */
 extern const fgp_command fgp_command_decompress; /* cmd_decompress.c */
+extern const fgp_command fgp_command_diff;       /* cmd_diff.c */
+extern const fgp_command fgp_command_patch;      /* cmd_patch.c */
 extern const fgp_command fgp_command_plan;       /* cmd_plan.c */
 extern const fgp_command fgp_command_report;     /* cmd_report.c */
 extern const fgp_command fgp_command_help;       /* cmd_help.c */

@@ -70,6 +70,16 @@ static frug_status find_weights(patch_step *step, frug_delta_tensor *const *sort
     return FRUG_OK;
 }
 
+/* Whether a step before changes the same weights by a record like this one: tensors that share memory under two names.
+ */
+static bool is_repeated(const patch_step *steps, uint64_t used, const patch_step *step) {
+    for (uint64_t i = 0; i < used; i++)
+        if (steps[i].weights == step->weights && steps[i].info.count == step->info.count &&
+            steps[i].info.base == step->info.base && steps[i].info.result == step->info.result)
+            return true;
+    return false;
+}
+
 /* Read the records of a checked patch and find their weights; headers of files are left out. */
 static frug_status plan_steps(const unsigned char *patch, size_t len, frug_delta_tensor *const *sorted, size_t count,
                               patch_step *steps, uint64_t *used) {
@@ -82,7 +92,7 @@ static frug_status plan_steps(const unsigned char *patch, size_t len, frug_delta
         if (step->info.kind == FRUG_DELTA_HEADER || step->info.kind == FRUG_DELTA_END)
             continue;
         FRUG_TRY(find_weights(step, sorted, count));
-        ++*used;
+        *used += !is_repeated(steps, *used, step);
     }
     return FRUG_OK;
 }

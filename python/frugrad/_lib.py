@@ -6,8 +6,8 @@ runs, so compression and waiting do not stop other threads.
 
 import ctypes
 import os
-from ctypes import (CDLL, CFUNCTYPE, POINTER, Structure, byref, c_char_p, c_double, c_float, c_int, c_size_t, c_uint32,
-                    c_uint64, c_void_p)
+from ctypes import (CDLL, CFUNCTYPE, POINTER, Structure, byref, c_char, c_char_p, c_double, c_float, c_int, c_size_t,
+                    c_uint32, c_uint64, c_void_p)
 from pathlib import Path
 from typing import List
 
@@ -106,6 +106,22 @@ class SectionInfo(Sized):
                 ("tensor", c_uint32), ("begin", c_uint64), ("count", c_uint64), ("entries", c_uint64),
                 ("bytes", c_uint64), ("density", c_double), ("unit_h", c_uint64), ("unit_w", c_uint64),
                 ("units", c_uint64), ("selected", c_uint64), ("index_bytes", c_uint64 * INDEX_CODES)]
+
+
+class DeltaTensor(Sized):
+    _fields_ = [("struct_size", c_size_t), ("name", c_char_p), ("dtype", c_char_p), ("width", c_uint32),
+                ("ndim", c_uint32), ("shape", c_uint64 * MAX_DIMS), ("before", c_void_p), ("after", c_void_p)]
+
+
+class DeltaInfo(Sized):
+    _fields_ = [("struct_size", c_size_t), ("kind", c_int), ("bytes", c_uint64), ("name", c_void_p),
+                ("name_len", c_size_t), ("dtype", c_char * 16), ("width", c_uint32), ("ndim", c_uint32),
+                ("shape", c_uint64 * MAX_DIMS), ("count", c_uint64), ("entries", c_uint64), ("base", c_uint64),
+                ("result", c_uint64), ("body", c_void_p), ("body_len", c_uint64)]
+
+
+class DeltaTotals(Structure):
+    _fields_ = [("records", c_uint64), ("base", c_uint64), ("result", c_uint64)]
 
 
 class Message(Structure):
@@ -215,6 +231,14 @@ _FUNCTIONS = {
     "frug_reducer_bucket": ([_OBJECT, c_size_t, POINTER(BucketStats)], "status"),
     "frug_frame_check": ([_ADDRESS, c_size_t, POINTER(FrameInfo)], "status"),
     "frug_frame_section": ([_ADDRESS, c_size_t, c_uint32, POINTER(SectionInfo)], "status"),
+    "frug_delta_bound": ([POINTER(DeltaTensor), POINTER(c_size_t)], "status"),
+    "frug_delta_make": ([POINTER(DeltaTensor), c_int, _ADDRESS, c_size_t, POINTER(c_size_t)], "status"),
+    "frug_delta_read": ([_ADDRESS, c_size_t, POINTER(DeltaInfo)], "status"),
+    "frug_delta_add": ([POINTER(DeltaTotals), POINTER(DeltaInfo)], None),
+    "frug_delta_end": ([POINTER(DeltaTotals), _ADDRESS, c_size_t, POINTER(c_size_t)], "status"),
+    "frug_delta_check": ([_ADDRESS, c_size_t, POINTER(DeltaTotals)], "status"),
+    "frug_delta_apply_all": ([_ADDRESS, c_size_t, c_int, POINTER(DeltaTensor), c_size_t, c_int], "status"),
+    "frug_delta_indices": ([_ADDRESS, c_size_t, _ADDRESS], "status"),
 }
 
 

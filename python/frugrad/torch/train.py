@@ -241,7 +241,7 @@ def train(args) -> dict:
             f"rate {args.rate:g}, schedule {args.schedule}, clip {'auto' if args.clip is None else args.clip}")
     plan = Plan(args.steps, args.workers, args.batch, args.rate, schedule, args.eval_every, args.eval_batches,
                 args.judge, args.metrics_layers and config.option("reduce") != "dense")
-    passes = make_passes(args.passes, lambda batch: task.loss(model, batch), model, flat)
+    passes = make_passes(args.passes, model, task.loss_of, flat)
     parts = plan, model, task, flat, passes, exchange, optimizer, args.clip, planner, log, named.task == "language"
     if every:
         own = [optimizer] + [FlatOptimizer(text, flat, planner, args.steps) for _ in range(1, args.workers)]

@@ -18,7 +18,7 @@ from .tasks import Batch
 
 _WARM_UP = 3  # batches before the recording: libraries choose their kernels
 
-Loss = Callable[[Batch], torch.Tensor]
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # of a model's output and what was wanted
 
 
 def autocast(device: torch.device) -> ContextManager:
@@ -29,14 +29,14 @@ def autocast(device: torch.device) -> ContextManager:
 class Passes:
     """Operation by operation."""
 
-    def __init__(self, loss: Loss, flat: Flat):
-        self._loss, self._flat = loss, flat
+    def __init__(self, model: torch.nn.Module, loss: Loss, flat: Flat):
+        self._model, self._loss, self._flat = model, loss, flat
         self._value: Optional[torch.Tensor] = None
 
     def forward(self, batch: Batch) -> torch.Tensor:
         """The loss of a batch."""
         with autocast(self._flat.grad.device):
-            self._value = self._loss(batch)
+            self._value = self._loss(self._model(batch[0]), batch[1])
         return self._value.detach()
 
     def backward(self) -> None:
@@ -49,8 +49,8 @@ class Passes:
 class RecordedPasses(Passes):
     """The first batches operation by operation, later ones by replaying a recording."""
 
-    def __init__(self, loss: Loss, flat: Flat):
-        super().__init__(loss, flat)
+    def __init__(self, model: torch.nn.Module, loss: Loss, flat: Flat):
+        super().__init__(model, loss, flat)
         self._stream, self._batches = torch.cuda.Stream(), 0
         self._batch: Batch = ()
         self._graphs: Optional[Tuple[torch.cuda.CUDAGraph, torch.cuda.CUDAGraph]] = None
@@ -98,10 +98,11 @@ class RecordedPasses(Passes):
 
 
 class CompiledPasses(RecordedPasses):
-    """As recorded, of compiled blocks. After the recording they are as before: evaluations have other shapes."""
+    """As recorded, of compiled blocks and a compiled loss. After the recording blocks are as before: evaluations have
+    other shapes."""
 
-    def __init__(self, loss: Loss, blocks: List[torch.nn.Module], flat: Flat):
-        super().__init__(loss, flat)
+    def __init__(self, model: torch.nn.Module, blocks: List[torch.nn.Module], loss: Loss, flat: Flat):
+        super().__init__(model, torch.compile(loss, dynamic=False), flat)
         self._blocks = blocks
         for block in blocks:
             block.forward = torch.compile(block.forward, dynamic=False)
@@ -116,7 +117,7 @@ def _repeated_blocks(model: torch.nn.Module) -> List[torch.nn.Module]:
     return [block for module in model.modules() if isinstance(module, torch.nn.ModuleList) for block in module]
 
 
-def make_passes(kind: str, loss: Loss, model: torch.nn.Module, flat: Flat) -> Passes:
+def make_passes(kind: str, model: torch.nn.Module, loss: Loss, flat: Flat) -> Passes:
     """Passes of a kind: eager, graph or compiled; auto is graph on a GPU and eager elsewhere."""
     gpu = flat.grad.is_cuda
     if kind in ("graph", "compiled") and not gpu:
@@ -125,5 +126,5 @@ def make_passes(kind: str, loss: Loss, model: torch.nn.Module, flat: Flat) -> Pa
         blocks = _repeated_blocks(model)
         if not blocks:
             raise UsageError("--passes: compiled is for models with repeated blocks; this one has none")
-        return CompiledPasses(loss, blocks, flat)
-    return RecordedPasses(loss, flat) if gpu and kind != "eager" else Passes(loss, flat)
+        return CompiledPasses(model, blocks, loss, flat)
+    return (RecordedPasses if gpu and kind != "eager" else Passes)(model, loss, flat)

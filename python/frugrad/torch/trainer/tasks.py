@@ -102,9 +102,13 @@ class Task:
         model.train()
         return self._score(*sums.tolist())
 
+    @classmethod
+    def loss(cls, model: torch.nn.Module, batch: Batch) -> torch.Tensor:
+        return cls.loss_of(model(batch[0]), batch[1])
+
     @staticmethod
-    def loss(model: torch.nn.Module, batch: Batch) -> torch.Tensor:
-        return F.cross_entropy(model(batch[0]).float().flatten(0, -2), batch[1].flatten(), ignore_index=-1)
+    def loss_of(scores: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(scores.float().flatten(0, -2), wanted.flatten(), ignore_index=-1)
 
     def _score(self, loss: float, right: float, asked: float, both: float, said: float, are: float) -> Score:
         """From sums over all samples; the last three: right answers of class 1, such answers, such samples."""

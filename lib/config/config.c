@@ -153,6 +153,8 @@ static void resolve_auto(frug_config *config) {
     double sparsity = frugi_final_sparsity(&config->schedule);
     if (config->beta_auto)
         config->beta = sparsity < 0.98 ? 0.95 : retains(config, 1.0 - sparsity) ? 0.98 : 0.99;
+    if (config->block_auto) /* measured with Adam and Muon: docs/training.md */
+        config->block = sparsity < 0.97 ? 64 : sparsity < 0.995 ? 256 : 4096;
     if (config->bucket_auto)
         config->bucket = config->value == FRUGI_VALUE_QSGD || config->value == FRUGI_VALUE_ONEBIT ? 512 : 64;
     if (config->segment == FRUGI_SEGMENT_BLOCK && (1.0 - sparsity) * config->block * FRUGI_PHASES < 1.0)

@@ -172,7 +172,8 @@ struct frug_config {
     double rate;               /* of rule=learned: learning rate of the scores */
     frugi_segment segment;
     uint32_t group_keep, group_of; /* segment=N:M */
-    uint32_t block;                /* 64, 128, 256, 1024 or 4096 */
+    uint32_t block;                /* 64, 128, 256, 1024 or 4096; "auto" is resolved */
+    int block_auto;                /* whether it was "auto" */
     frugi_unit unit;
     uint32_t unit_h, unit_w; /* size of a tile; a run is 1 x L */
     frugi_score score;

@@ -164,7 +164,8 @@ static void every_option_accepts_its_documented_values(void **state) {
             snprintf(item, sizeof item, "%s=%s", option->name, word);
             snprintf(text, sizeof text, "%s%s", required_options(item), item);
             frug_config *config = parse(text);
-            assert_non_null(strstr(frug_config_text(config), item));
+            if (strcmp(item, "block=auto") != 0) /* its text is that of its value */
+                assert_non_null(strstr(frug_config_text(config), item));
             frug_config_destroy(config);
         }
     }
@@ -187,7 +188,10 @@ static void presets_expand_to_their_options(void **state) {
     assert_same("gsgd", "reduce=gossip,segment=tensor,schedule=constant:0.6,feedback=none,index=auto,value=f32");
     assert_same("frugrad-sgd", "beta=0.95,hold=auto");
     assert_same("frugrad-adam", "block=64,hold=adam");
-    assert_same("frugrad-muon", "hold=0.8");
+    assert_same("frugrad-muon", "block=64,hold=0.8");
+    assert_same("frugrad-adam,density=0.01", "block=256,hold=adam,schedule=constant:0.99");
+    assert_same("frugrad-muon,density=0.001", "block=4096,hold=0.8,schedule=constant:0.999");
+    assert_same("frugrad-adam,density=0.01,block=64", "block=64,hold=adam,schedule=constant:0.99");
     static const char *const wanted[] = {
         "dense", "frugrad", "frugrad-paper", "topk",         "randomk",      "dgc",       "qsgd",      "onebit",
         "2:4",   "rows",    "channels",      "heads",        "hybrid",       "learned",   "threshold", "anneal",

@@ -115,13 +115,13 @@ static void forward_task(const head_task *t) {
 /* x: gradient with respect to the probabilities; overwritten by that with respect to the inputs of softmax. Negative
  * probs were dropped. */
 static void softmax_backward(const float *probs, float *x, size_t cols, float scale) {
-    fgt_f4 sum = {0};
+    vec sum = {0};
     size_t j = 0;
-    for (; j + 4 <= cols; j += 4) {
-        fgt_f4 p = fgt_f4_load(probs + j), dx = fgt_f4_load(x + j) * scale;
-        sum += fgt_f4_select((fgt_i4)(p > 0.0f), p * dx, fgt_f4_splat(0.0f));
+    for (; j + LANES <= cols; j += LANES) {
+        vec p = load(probs + j), dx = load(x + j) * scale;
+        sum += select_lanes((int_vec)(p > 0.0f), p * dx, splat(0.0f));
     }
-    float total = fgt_f4_sum(sum);
+    float total = lane_sum(sum);
     for (; j < cols; j++)
         total += probs[j] > 0.0f ? probs[j] * (x[j] * scale) : 0.0f;
     for (j = 0; j < cols; j++)

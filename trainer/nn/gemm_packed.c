@@ -9,7 +9,7 @@
  */
 #include "trainer/nn/gemm.h"
 
-#include "trainer/nn/fastmath.h"
+#include "trainer/nn/vectors.h"
 #include "trainer/nn/kernels.h"
 
 #include <string.h>
@@ -42,8 +42,8 @@ typedef struct operand {
 /* One row of a panel: elements 0 .. count - 1 that are contiguous, and zeros up to width. */
 static inline void copy_row(const float *from, size_t count, size_t width, float *to) {
     size_t i = 0;
-    for (; i + 4 <= count; i += 4)
-        fgt_f4_store(to + i, fgt_f4_load(from + i));
+    for (; i + LANES <= count; i += LANES)
+        store(to + i, load(from + i));
     for (; i < count; i++)
         to[i] = from[i];
     for (; i < width; i++)

@@ -1,8 +1,8 @@
 /*
- * kernels.h - innermost loops of operations on images, one table for each variant of the instruction set. Their sums
- * round differently from variant to variant.
+ * kernels.h - innermost loops of operations on images and of softmax, one table for each variant of the instruction
+ * set. Their sums round differently from variant to variant.
  *
- * kernels_VARIANT.c instantiates conv_tiles.h and norm_planes.h with the vectors of the variant.
+ * kernels_VARIANT.c instantiates conv_tiles.h, norm_planes.h and fastmath.h with the vectors of the variant.
  */
 #ifndef FGT_KERNELS_H
 #define FGT_KERNELS_H
@@ -82,12 +82,22 @@ typedef struct fgt_norm_kernel {
     void (*grads)(const fgt_norm_plane *p, const fgt_norm_grads *d);
 } fgt_norm_kernel;
 
+/* ---- softmax ---- */
+
+typedef struct fgt_row_kernel {
+    /** The largest of n >= 1 numbers. */
+    float (*max)(const float *x, size_t n);
+    /** y[i] = exp(x[i] - shift) for n numbers; returns their sum. x and y may be the same. */
+    float (*exp_sum)(float *y, const float *x, size_t n, float shift);
+} fgt_row_kernel;
+
 /* ---- the table ---- */
 
 typedef struct fgt_kernels {
     const fgt_conv_kernel *conv; /* NULL: BLAS is faster */
     bool gemm;                   /* matrix products by the kernel of conv (gemm_packed.c), not by BLAS */
     fgt_norm_kernel norm;
+    fgt_row_kernel row;
 } fgt_kernels;
 
 extern const fgt_kernels fgt_kernels_ref, fgt_kernels_neon, fgt_kernels_avx2, fgt_kernels_avx512;

@@ -16,6 +16,7 @@ static inline float lane_sum(vec v) {
 
 #include "trainer/nn/conv_tiles.h"
 #include "trainer/nn/norm_planes.h"
+#include "trainer/nn/fastmath.h"
 
 static const fgt_conv_kernel conv = CONV_KERNEL;
-const fgt_kernels fgt_kernels_avx512 = {&conv, true, NORM_KERNEL};
+const fgt_kernels fgt_kernels_avx512 = {&conv, true, NORM_KERNEL, {fgt_max_row, fgt_exp_row}};

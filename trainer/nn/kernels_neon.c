@@ -7,13 +7,9 @@
 #define FRAME_MAX    (1 << 13)
 
 #include "trainer/nn/vectors.h"
-
-static inline float lane_sum(vec v) {
-    return (v[0] + v[1]) + (v[2] + v[3]);
-}
-
 #include "trainer/nn/conv_tiles.h"
 #include "trainer/nn/norm_planes.h"
+#include "trainer/nn/fastmath.h"
 
 static const fgt_conv_kernel conv = CONV_KERNEL;
-const fgt_kernels fgt_kernels_neon = {&conv, false, NORM_KERNEL};
+const fgt_kernels fgt_kernels_neon = {&conv, false, NORM_KERNEL, {fgt_max_row, fgt_exp_row}};

@@ -3,11 +3,7 @@
 #define LANES 4
 
 #include "trainer/nn/vectors.h"
-
-static inline float lane_sum(vec v) {
-    return (v[0] + v[1]) + (v[2] + v[3]);
-}
-
 #include "trainer/nn/norm_planes.h"
+#include "trainer/nn/fastmath.h"
 
-const fgt_kernels fgt_kernels_ref = {NULL, false, NORM_KERNEL};
+const fgt_kernels fgt_kernels_ref = {NULL, false, NORM_KERNEL, {fgt_max_row, fgt_exp_row}};

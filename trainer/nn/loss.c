@@ -6,50 +6,49 @@
  * do not depend on the number of threads.
  */
 #include "trainer/nn/ops.h"
-#include "trainer/nn/fastmath.h"
+#include "trainer/nn/kernels.h"
 
 #include <math.h>
 #include <string.h>
 
 enum { PARTIAL_SUMS = 64 };
 
-/* Index of the largest entry, the first of equals. */
-static size_t index_of_max(const float *x, size_t n) {
-    float max = fgt_max_row(x, n);
-    size_t at = 0;
-    while (at + 1 < n && x[at] != max)
-        at++;
-    return at;
+/* Whether entry i is the largest, the first of equals. */
+static bool is_largest(const float *x, size_t i, float max) {
+    for (size_t j = 0; x[i] == max && j < i; j++)
+        if (x[j] == max)
+            return false;
+    return x[i] == max;
 }
 
 /* The sum of exp(x - max); x is overwritten by exp(x - max) where `keep`. */
-static double sum_exp(float *x, size_t n, float max, bool keep) {
+static double sum_exp(const fgt_row_kernel *k, float *x, size_t n, float max, bool keep) {
     enum { BLOCK = 1024 }; /* over which a float sum is accurate enough */
     float scratch[BLOCK];
     double sum = 0.0;
     for (size_t i = 0; i < n; i += BLOCK) {
         size_t count = n - i < BLOCK ? n - i : BLOCK;
-        sum += (double)fgt_exp_row(keep ? x + i : scratch, x + i, count, max);
+        sum += (double)k->exp_sum(keep ? x + i : scratch, x + i, count, max);
     }
     return sum;
 }
 
 /* The loss of one row; scale > 0: the logits are overwritten by their gradient. */
-static void row_loss(float *x, size_t n, int32_t target, float scale, fgt_score *score) {
+static void row_loss(const fgt_row_kernel *k, float *x, size_t n, int32_t target, float scale, fgt_score *score) {
     if (target < 0 || (size_t)target >= n) {
         if (scale > 0.0f)
             memset(x, 0, n * sizeof *x);
         return;
     }
-    size_t best = index_of_max(x, n);
-    float max = x[best], target_logit = x[target];
-    double sum = sum_exp(x, n, max, scale > 0.0f);
+    float max = k->max(x, n), target_logit = x[target];
+    bool correct = is_largest(x, (size_t)target, max);
+    double sum = sum_exp(k, x, n, max, scale > 0.0f);
     score->loss += log(sum) - (double)(target_logit - max);
     score->count += 1.0;
-    score->correct += best == (size_t)target ? 1.0 : 0.0;
+    score->correct += correct ? 1.0 : 0.0;
     if (n == 2) {
-        score->sums[0] += best && target ? 1.0 : 0.0;
-        score->sums[1] += best ? 1.0 : 0.0;
+        score->sums[0] += correct && target ? 1.0 : 0.0;
+        score->sums[1] += correct == (target == 1) ? 1.0 : 0.0;
         score->sums[2] += target ? 1.0 : 0.0;
     }
     if (!(scale > 0.0f))
@@ -77,6 +76,7 @@ static void loss_forward(fgt_graph *g, fgt_node *node) {
     const fgt_value *x = node->in[0];
     size_t classes = x->dims[x->ndim - 1], rows = g->n * x->sample_size / classes;
     fgt_score *scores = node->state;
+    const fgt_row_kernel *k = &fgt_kernels_chosen()->row;
     double count = g->target_count > 0 ? g->target_count : count_targets(x, g->batch);
     float scale = g->training && count > 0 ? 1.0f / (float)count : 0.0f;
     if (g->training && !(count > 0))
@@ -85,7 +85,7 @@ static void loss_forward(fgt_graph *g, fgt_node *node) {
     for (size_t part = 0; part < PARTIAL_SUMS; part++) {
         fgt_score sum = {0};
         for (size_t i = rows * part / PARTIAL_SUMS; i < rows * (part + 1) / PARTIAL_SUMS; i++)
-            row_loss(x->data + i * classes, classes, g->batch->targets[i], scale, &sum);
+            row_loss(k, x->data + i * classes, classes, g->batch->targets[i], scale, &sum);
         scores[part] = sum;
     }
     for (size_t part = 0; part < PARTIAL_SUMS; part++) {

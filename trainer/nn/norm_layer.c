@@ -29,27 +29,27 @@ static size_t rows_of(const fgt_graph *g, const fgt_node *node) {
 }
 
 static float row_sum(const float *x, size_t n) {
-    fgt_f4 sum[2] = {0};
+    vec sum[2] = {0};
     size_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        sum[0] += fgt_f4_load(x + i);
-        sum[1] += fgt_f4_load(x + i + 4);
+    for (; i + 2 * LANES <= n; i += 2 * LANES) {
+        sum[0] += load(x + i);
+        sum[1] += load(x + i + LANES);
     }
-    float total = fgt_f4_sum(sum[0] + sum[1]);
+    float total = lane_sum(sum[0] + sum[1]);
     for (; i < n; i++)
         total += x[i];
     return total;
 }
 
 static float row_squares(const float *x, float mean, size_t n) {
-    fgt_f4 sum[2] = {0};
+    vec sum[2] = {0};
     size_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        fgt_f4 a = fgt_f4_load(x + i) - mean, b = fgt_f4_load(x + i + 4) - mean;
+    for (; i + 2 * LANES <= n; i += 2 * LANES) {
+        vec a = load(x + i) - mean, b = load(x + i + LANES) - mean;
         sum[0] += a * a;
         sum[1] += b * b;
     }
-    float total = fgt_f4_sum(sum[0] + sum[1]);
+    float total = lane_sum(sum[0] + sum[1]);
     for (; i < n; i++)
         total += (x[i] - mean) * (x[i] - mean);
     return total;
@@ -89,14 +89,14 @@ static void add_param_grads(const row *r, float *restrict dw, float *restrict db
 }
 
 static void input_gradient(const row *r) {
-    fgt_f4 sum = {0}, sum_xhat = {0};
+    vec sum = {0}, sum_xhat = {0};
     size_t c = 0;
-    for (; c + 4 <= r->width; c += 4) {
-        fgt_f4 d = fgt_f4_load(r->dy + c) * fgt_f4_load(r->w + c);
+    for (; c + LANES <= r->width; c += LANES) {
+        vec d = load(r->dy + c) * load(r->w + c);
         sum += d;
-        sum_xhat += d * ((fgt_f4_load(r->x + c) - r->mean) * r->scale);
+        sum_xhat += d * ((load(r->x + c) - r->mean) * r->scale);
     }
-    float total = fgt_f4_sum(sum), total_xhat = fgt_f4_sum(sum_xhat);
+    float total = lane_sum(sum), total_xhat = lane_sum(sum_xhat);
     for (; c < r->width; c++) {
         total += r->dy[c] * r->w[c];
         total_xhat += r->dy[c] * r->w[c] * ((r->x[c] - r->mean) * r->scale);

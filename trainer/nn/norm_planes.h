@@ -2,7 +2,7 @@
  * norm_planes.h - the kernels of batch norm (kernels.h) for vectors of LANES floats. A vector that reaches past the end
  * of the plane is filled up with numbers that add nothing.
  *
- * Included by one file per variant, which defines LANES, vec and lane_sum(). Descriptions of planes are copied, so that
+ * Included by one file per variant, which defines LANES and lane_sum(). Descriptions of planes are copied, so that
  * the compiler knows that no store changes them.
  */
 #include "trainer/nn/kernels.h"
@@ -10,8 +10,6 @@
 #include <string.h>
 
 #define INLINE static inline __attribute__((always_inline))
-
-typedef int32_t mask_vec __attribute__((vector_size(4 * LANES)));
 
 /* The LANES numbers at x, or only the first n of them and then `fill`. */
 INLINE vec load_some(const float *x, size_t n, float fill) {
@@ -31,7 +29,7 @@ INLINE void store_some(float *y, size_t n, vec v) {
 
 /* v where x > 0, 0 elsewhere. */
 INLINE vec where_positive(vec x, vec v) {
-    return (vec)((mask_vec)(x > 0.0f) & (mask_vec)v);
+    return (vec)((int_vec)(x > 0.0f) & (int_vec)v);
 }
 
 /* ---- sums: of two numbers for each pixel, in two pairs of vectors ---- */

@@ -1,4 +1,5 @@
-# The program frugrad, bottom up: frugrad_io (files and terminal), frugrad_trainer, frugrad_report, and frugrad_commands
+# The program frugrad, bottom up: frugrad_io (files and terminal), frugrad_federated, frugrad_trainer, frugrad_report, and
+# frugrad_commands
 # (all of program/ and lab/compare/ but the two main files, so that tests and fuzz targets can link it).
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson)
@@ -7,12 +8,19 @@ pkg_check_modules(LZMA REQUIRED IMPORTED_TARGET liblzma)
 pkg_check_modules(JPEG REQUIRED IMPORTED_TARGET libjpeg)
 pkg_check_modules(PNG REQUIRED IMPORTED_TARGET libpng)
 pkg_check_modules(OPENBLAS REQUIRED IMPORTED_TARGET openblas)
+pkg_check_modules(OPENSSL REQUIRED IMPORTED_TARGET openssl>=3.0)
+set(THREADS_PREFER_PTHREAD_FLAG ON)
+find_package(Threads REQUIRED)
 
 file(GLOB io_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/io/*.c)
 add_library(frugrad_io STATIC ${io_sources})
 # Includes name the path from the root of the project; of the library they may name include/ and lib/base/.
 target_include_directories(frugrad_io PUBLIC ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/lib)
 target_link_libraries(frugrad_io PUBLIC frugrad_static PkgConfig::JANSSON PkgConfig::ZLIB PkgConfig::LZMA m)
+
+file(GLOB federated_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/federated/*.c)
+add_library(frugrad_federated STATIC ${federated_sources})
+target_link_libraries(frugrad_federated PUBLIC frugrad_io PkgConfig::OPENSSL Threads::Threads m)
 
 file(GLOB trainer_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/trainer/*/*.c)
 # Kernels with fused multiply-add, whose sums fill the registers: gcc's first scheduling pass would spill them. At -O1,
@@ -35,7 +43,7 @@ set(program_main ${PROJECT_SOURCE_DIR}/program/main.c)
 set(program_main_mpi ${PROJECT_SOURCE_DIR}/program/main_mpi.c)
 list(REMOVE_ITEM command_sources ${program_main} ${program_main_mpi})
 add_library(frugrad_commands STATIC ${command_sources})
-target_link_libraries(frugrad_commands PUBLIC frugrad_trainer frugrad_report m)
+target_link_libraries(frugrad_commands PUBLIC frugrad_trainer frugrad_federated frugrad_report m)
 if(FRUGRAD_USE_OPENMP)
     target_link_libraries(frugrad_trainer PRIVATE OpenMP::OpenMP_C)
     target_link_libraries(frugrad_commands PRIVATE OpenMP::OpenMP_C)

@@ -9,6 +9,9 @@
 extern const fgp_command fgp_command_train;      /* cmd_train.c */
 extern const fgp_command fgp_command_finetune;   /* cmd_finetune.c */
 extern const fgp_command fgp_command_eval;       /* cmd_eval.c */
+extern const fgp_command fgp_command_serve;      /* cmd_serve.c */
+extern const fgp_command fgp_command_join;       /* cmd_join.c */
+extern const fgp_command fgp_command_keygen;     /* cmd_keygen.c */
 extern const fgp_command fgp_command_sample;     /* cmd_sample.c */
 extern const fgp_command fgp_command_tokens;     /* cmd_tokens.c */
 extern const fgp_command fgp_command_data;       /* cmd_data.c */

@@ -78,7 +78,7 @@ for page in ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"] + [f
         if not os.path.exists(os.path.join(source, os.path.dirname(page), link)):
             wrong.append(f"{page}: nothing at {link}")
     wrong += [f"{page}:{number}: wrap prose at 100 columns" for number in long_lines(text)]
-folders = [os.path.join(source, top) for top in ("lib", "include", "io", "trainer", "program", "lab", "tests", "examples")]
+folders = [os.path.join(source, top) for top in ("lib", "include", "io", "federated", "trainer", "program", "lab", "tests", "examples")]
 files = {name for folder in folders for _, _, names in os.walk(folder) for name in names}
 for name in set(re.findall(r"`(?:[\w/]+/)?(\w+\.(?:c|h|cu|cuh))`", read("docs", "architecture.md"))):
     if name not in files:

@@ -8,7 +8,7 @@ python3 - "$FRUGRAD_SOURCE" <<'PY'
 import os, re, sys
 
 source = sys.argv[1]
-LAYERS = ("include", "lib", "io", "trainer", "program", "lab")
+LAYERS = ("include", "lib", "io", "federated", "trainer", "program", "lab")
 ENDINGS = (".c", ".h", ".cu", ".cuh", ".cpp", ".inc")
 wrong = []
 text = {}
@@ -40,14 +40,15 @@ for path, body in text.items():
         for match in re.finditer(r"^typedef (?:struct|enum|union)[^;{]*\{[^}]*(?:\{[^}]*\}[^}]*)*\}\s*(\w+);"
                                  r"|^(?:struct|enum|union) (\w+) \{", body, re.M):
             name = match.group(1) or match.group(2)
-            if re.match(r"frugi?_|fg(io|t|p|l)_", name):
+            if re.match(r"frugi?_|fg(io|f|t|p|l)_", name):
                 types.setdefault(name, set()).add(path)
 for name, paths in sorted(types.items()):
     if len(paths) > 1:
         wrong.append(f"the type {name} is defined in {' and '.join(sorted(paths))}")
 
 # -- every layer its prefix: functions that are not static, and types of headers
-PREFIX = {"include": r"frug_", "lib": r"frugi?_", "io": r"fgio_", "trainer": r"fgt_", "program": r"fgp_", "lab": r"fgl_"}
+PREFIX = {"include": r"frug_", "lib": r"frugi?_", "io": r"fgio_", "federated": r"fgf_",
+          "trainer": r"fgt_", "program": r"fgp_", "lab": r"fgl_"}
 for path, body in text.items():
     top = path.split("/")[0]
     if top in PREFIX and path.endswith((".c", ".h")) and not path.endswith(("main.c", "main_mpi.c")):

@@ -1,0 +1,20 @@
+/* federated_print.h - lines of progress of a federated run, on stderr. */
+#ifndef FGP_FEDERATED_PRINT_H
+#define FGP_FEDERATED_PRINT_H
+
+#include "federated/server.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/** A line with the time of day. */
+void fgp_print_log(void *ctx, const char *line);
+
+/** A round of a client, and one of the server. */
+void fgp_print_client_round(void *ctx, uint64_t round, uint64_t rounds, double loss, bool counted);
+void fgp_print_server_round(const fgf_round_report *report);
+
+/** The status of a run, from its JSON text: a few lines on stdout. Returns an exit status, after an error message. */
+int fgp_print_status(const char *text);
+
+#endif

@@ -1,0 +1,29 @@
+/* local_clients.h - clients of a federated run as threads of the server's process, each on a share of the data. */
+#ifndef FGP_LOCAL_CLIENTS_H
+#define FGP_LOCAL_CLIENTS_H
+
+#include "federated/identity_key.h"
+
+#include <stdint.h>
+
+typedef struct fgp_local_clients fgp_local_clients;
+
+/** Reads a key, or makes one where there is no file. Returns -1 after setting the reason. */
+int fgp_key_open_or_make(const char *path, const char *name, fgf_key **key, fgio_reason *why);
+
+/** Removes a directory of a run with everything in it. */
+void fgp_directory_remove(const char *path);
+
+/** Keys and directories DIR/client-1 ... for `count` clients, and the list of them. Returns an exit status, after an
+ * error message. */
+int fgp_local_clients_open(const char *directory, uint64_t count, const char *data, uint64_t samples,
+                           fgp_local_clients **clients, fgf_allow_list *list);
+void fgp_local_clients_close(fgp_local_clients *clients);
+
+/** Starts the threads; they connect to a port of this machine. Returns an exit status. */
+int fgp_local_clients_start(fgp_local_clients *clients, uint16_t port, fgf_public_key server);
+
+/** Waits for their end. Returns the worst exit status. */
+int fgp_local_clients_wait(fgp_local_clients *clients);
+
+#endif

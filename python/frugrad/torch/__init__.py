@@ -2,9 +2,11 @@
 
 from .convert import optimizer
 from .ddp import DDPState, hook
+from .functional import compress, decompress, frame_length
 from .accelerate_hook import accelerate
 from .local_steps import LocalSteps
 from .sgc import SGC
 from .streaming import StreamingOptimizer
 
-__all__ = ["DDPState", "LocalSteps", "SGC", "StreamingOptimizer", "accelerate", "hook", "optimizer"]
+__all__ = ["DDPState", "LocalSteps", "SGC", "StreamingOptimizer", "accelerate", "compress", "decompress",
+           "frame_length", "hook", "optimizer"]

@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+"""How often a step of DistributedDataParallel with the hook waits for the GPU, by PyTorch's profiler.
+
+    lab/bench/ddp_profile.py --backend nccl                  one process, frames from GPU to GPU
+    lab/bench/ddp_profile.py --backend gloo --world 2        two processes on one GPU, frames over the host
+
+A GPT of 25 M parameters, forward and backward with the exchange and the optimizer, dense and with the hook in turn.
+Prints what the host called in a step: waits (cudaStreamSynchronize, cudaEventSynchronize, cudaDeviceSynchronize), copies
+from the GPU to the host, launches; and times of a step.
+"""
+import argparse
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.profiler import ProfilerActivity, profile
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path[:0] = [str(ROOT / "python"), str(Path(__file__).resolve().parent)]
+WAITS = ("cudaStreamSynchronize", "cudaEventSynchronize", "cudaDeviceSynchronize")
+
+
+def prepare(method, a):
+    """A function that takes one step, and the state of the hook."""
+    import frugrad.torch
+    from ddp_net import GPT
+    torch.manual_seed(1)
+    model = GPT(512, 8, 64).cuda()
+    ddp = DDP(model, device_ids=[0], bucket_cap_mb=a.bucket)
+    optimizer, state = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True), None
+    if method != "dense":
+        optimizer = frugrad.torch.optimizer(model, optimizer)
+        state = frugrad.torch.DDPState(model, method, optimizer)
+        ddp.register_comm_hook(state, frugrad.torch.hook)
+    ids = torch.randint(256, (a.batch, 65), device="cuda")
+
+    def step():
+        optimizer.zero_grad(set_to_none=True)
+        F.cross_entropy(ddp(ids[:, :-1]).reshape(-1, 256), ids[:, 1:].reshape(-1)).backward()
+        optimizer.step()
+    return step, state
+
+
+def measure(method, a):
+    step, state = prepare(method, a)
+    for _ in range(6):
+        step()
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    for _ in range(a.steps):
+        step()
+    enqueued = time.perf_counter() - start
+    torch.cuda.synchronize()
+    seconds = time.perf_counter() - start
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as trace:
+        for _ in range(a.steps):
+            step()
+        torch.cuda.synchronize()
+    counts = {}
+    for event in trace.events():
+        name = "Memcpy DtoH" if event.name.startswith("Memcpy DtoH") else event.name
+        counts[name] = counts.get(name, 0) + 1
+    waits = {name: (counts.get(name, 0) - (name == "cudaDeviceSynchronize")) / a.steps for name in WAITS}
+    buckets = len(state.stats()["buckets"]) if state else None
+    return dict(method=method, backend=a.backend, world=dist.get_world_size(), buckets=buckets, **waits,
+                memcpy_dtoh=counts.get("Memcpy DtoH", 0) / a.steps, launches=counts.get("cudaLaunchKernel", 0) / a.steps,
+                ms_host=round(1000 * enqueued / a.steps, 3), ms_step=round(1000 * seconds / a.steps, 3),
+                device=state.stats()["device"] if state else "dense", gpu=torch.cuda.get_device_name(),
+                torch=torch.__version__)
+
+
+def worker(a):
+    dist.init_process_group(a.backend)
+    rows = [measure(method, a) for method in a.methods.split("/")]
+    if dist.get_rank() == 0:
+        for row in rows:
+            print(json.dumps(row), flush=True)
+        if a.out:
+            with open(a.out, "a", encoding="utf-8") as file:
+                file.writelines(json.dumps(row) + "\n" for row in rows)
+    dist.destroy_process_group()
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--backend", default="nccl")
+    p.add_argument("--world", type=int, default=1, help="processes; they share the GPU")
+    p.add_argument("--methods", default="dense/frugrad/frugrad,feedback=none", help="dense and configs, with / between")
+    p.add_argument("--bucket", type=float, default=25, help="MB of a bucket")
+    p.add_argument("--batch", type=int, default=64)
+    p.add_argument("--steps", type=int, default=20)
+    p.add_argument("--out", default="", metavar="FILE", help="append JSON lines there")
+    a = p.parse_args()
+    if "RANK" in os.environ:
+        worker(a)
+        return 0
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    env = dict(os.environ, WORLD_SIZE=str(a.world), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), LOCAL_RANK="0")
+    jobs = [subprocess.Popen([sys.executable] + sys.argv, env=dict(env, RANK=str(r))) for r in range(a.world)]
+    return max(abs(job.wait()) for job in jobs)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

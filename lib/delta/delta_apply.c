@@ -47,20 +47,15 @@ static frug_status apply_chunk(const apply_job *job, uint64_t i, frugi_delta_scr
     uint32_t n = frugi_delta_chunk_length(job->info->count, i), width = job->info->width;
     size_t at = (size_t)i * FRUGI_DELTA_CHUNK * width, bytes = (size_t)n * width;
     frugi_delta_code code = code_of(job->info, i);
-    FRUG_TRY(frugi_delta_chunk_decode(job->room->bodies[i], &code, n, width, scratch));
+    FRUG_TRY(job->kernel->chunk->decode(job->room->bodies[i], &code, n, width, scratch));
     const unsigned char *from = job->from + at;
     unsigned char *to = job->to + at;
-    frugi_delta_lanes lanes = frugi_delta_copy(job->kernel, from, bytes, from == to ? NULL : to);
-    bool few = frugi_delta_few(code.entries, n);
-    job->room->hashes[2 * i] = frugi_delta_hash_lanes(&lanes, bytes);
-    if (few)
-        frugi_delta_hash_some(to, bytes, scratch->index, code.entries, width, -1, &lanes);
-    frugi_delta_chunk_apply(scratch, code.entries, width, job->back, to);
-    if (few)
-        frugi_delta_hash_some(to, bytes, scratch->index, code.entries, width, 1, &lanes);
-    else
-        lanes = frugi_delta_copy(job->kernel, to, bytes, NULL);
-    job->room->hashes[2 * i + 1] = frugi_delta_hash_lanes(&lanes, bytes);
+    uint64_t *hashes = job->room->hashes + 2 * i;
+    hashes[0] = hashes[1] = frugi_delta_copy(job->kernel, from, bytes, from == to ? NULL : to);
+    if (code.entries > 0) {
+        job->kernel->chunk->apply(scratch, code.entries, width, job->back, to);
+        hashes[1] = frugi_delta_copy(job->kernel, to, bytes, NULL);
+    }
     return FRUG_OK;
 }
 
@@ -77,8 +72,8 @@ static frug_status apply_chunks(const apply_job *job) {
     if (bad == job->chunks)
         return FRUG_OK;
     frugi_delta_code code = code_of(job->info, bad); /* once more, for the error text of this thread */
-    return frugi_delta_chunk_decode(job->room->bodies[bad], &code, frugi_delta_chunk_length(job->info->count, bad),
-                                    job->info->width, job->room->scratch);
+    return job->kernel->chunk->decode(job->room->bodies[bad], &code, frugi_delta_chunk_length(job->info->count, bad),
+                                      job->info->width, job->room->scratch);
 }
 
 /* Whether the weights were, and have become, what the record says. */
@@ -168,8 +163,8 @@ frug_status frug_delta_indices(const void *record, size_t len, uint64_t *indices
                                            : frugi_fail(FRUG_ERR_MEMORY, "delta: not enough memory");
     for (uint64_t i = 0; i < chunks && status == FRUG_OK; i++) {
         frugi_delta_code code = code_of(&info, i);
-        status =
-            frugi_delta_chunk_decode(bodies[i], &code, frugi_delta_chunk_length(info.count, i), info.width, scratch);
+        status = frugi_delta_chunk_code_plain.decode(bodies[i], &code, frugi_delta_chunk_length(info.count, i),
+                                                     info.width, scratch);
         for (uint32_t j = 0; j < code.entries && status == FRUG_OK; j++)
             indices[done++] = i * FRUGI_DELTA_CHUNK + scratch->index[j];
     }

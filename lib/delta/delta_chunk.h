@@ -33,24 +33,27 @@ typedef struct frugi_delta_code {
 
 /** Working memory of one thread. */
 typedef struct frugi_delta_scratch {
-    unsigned char changed[FRUGI_DELTA_CHUNK / 8 + 64]; /* one bit per element */
+    unsigned char changed[FRUGI_DELTA_CHUNK / 8 + 128]; /* one bit per element */
     uint16_t index[FRUGI_DELTA_CHUNK + 64];
     uint64_t difference[FRUGI_DELTA_CHUNK + 1]; /* encoding: magnitudes; decoding: differences */
     uint64_t sign[FRUGI_DELTA_CHUNK / 64], flag[FRUGI_DELTA_CHUNK / 64];
 } frugi_delta_scratch;
 
-/** Encode the elements whose bit is set in scratch->changed. The body has at most n * width bytes; FRUGI_DELTA_SLACK
- *  more may be written. */
-void frugi_delta_chunk_encode(const unsigned char *before, const unsigned char *after, uint32_t n, uint32_t width,
-                              frugi_delta_scratch *scratch, unsigned char *body, frugi_delta_code *code);
+/** The functions, compiled once for any CPU and once for those that count bits in one instruction. */
+typedef struct frugi_delta_chunk_code {
+    /** Encode the elements whose bit is set in scratch->changed. The body has at most n * width bytes;
+     * FRUGI_DELTA_SLACK more may be written. */
+    void (*encode)(const unsigned char *before, const unsigned char *after, uint32_t n, uint32_t width,
+                   frugi_delta_scratch *scratch, unsigned char *body, frugi_delta_code *code);
+    /** Decode a body into scratch->index and scratch->difference. Safe for any bytes, of which FRUGI_DELTA_SLACK more
+     *  may be read. Returns FRUG_ERR_FORMAT. */
+    frug_status (*decode)(const unsigned char *body, const frugi_delta_code *code, uint32_t n, uint32_t width,
+                          frugi_delta_scratch *scratch);
+    /** Add what was decoded to the elements or, if back is set, subtract it. */
+    void (*apply)(const frugi_delta_scratch *scratch, uint32_t entries, uint32_t width, int back,
+                  unsigned char *elements);
+} frugi_delta_chunk_code;
 
-/** Decode a body into scratch->index and scratch->difference. Safe for any bytes, of which FRUGI_DELTA_SLACK more may
- *  be read. Returns FRUG_ERR_FORMAT. */
-frug_status frugi_delta_chunk_decode(const unsigned char *body, const frugi_delta_code *code, uint32_t n,
-                                     uint32_t width, frugi_delta_scratch *scratch);
-
-/** Add what was decoded to the elements or, if back is set, subtract it. */
-void frugi_delta_chunk_apply(const frugi_delta_scratch *scratch, uint32_t entries, uint32_t width, int back,
-                             unsigned char *elements);
+extern const frugi_delta_chunk_code frugi_delta_chunk_code_plain, frugi_delta_chunk_code_avx2;
 
 #endif

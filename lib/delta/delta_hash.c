@@ -1,76 +1,60 @@
-/* delta_hash.c - the hash of chunks of any length, by kernels for whole stripes and word by word. */
+/* delta_hash.c - the hash of chunks of any length, by kernels for whole blocks: the last one is filled up with zeros.
+ */
 #include "delta/delta_hash.h"
 
 #include <string.h>
 
 enum { BYTES_CHUNK = 65536 };
 
-/* What word number w of a chunk adds to lane w % 8. */
-static inline uint64_t term(uint64_t word, size_t w) {
-    uint64_t x = word ^ (FRUGI_DELTA_KEY + w / FRUGI_DELTA_LANES * FRUGI_DELTA_STEP);
-    return (x & UINT32_MAX) * (x >> 32) + word;
+/* Hash the bytes behind the last whole block, as block number `block`. Its key is not that of a first block, which
+ * kernels begin with. */
+static void hash_last(const unsigned char *last, size_t block, uint64_t *lanes) {
+    const uint64_t key = FRUGI_DELTA_KEY + 2 * block * FRUGI_DELTA_STEP, next = key + FRUGI_DELTA_STEP;
+    for (uint32_t e = 0; e < FRUGI_DELTA_LANES; e++) {
+        uint32_t x, y;
+        memcpy(&x, last + 4 * e, 4);
+        memcpy(&y, last + FRUGI_DELTA_STRIPE + 4 * e, 4);
+        lanes[e] += (uint64_t)(x ^ (uint32_t)(key >> e % 2 * 32)) * (y ^ (uint32_t)(next >> e % 2 * 32));
+    }
 }
 
-/* A word of a chunk; bytes behind the end are zeros. */
-static inline uint64_t load_word(const unsigned char *chunk, size_t bytes, size_t w) {
-    uint64_t word = 0;
-    if (8 * w + 8 <= bytes)
-        memcpy(&word, chunk + 8 * w, 8);
-    else
-        memcpy(&word, chunk + 8 * w, bytes - 8 * w);
-    return word;
-}
-
-/* The words behind the last whole stripe. */
-static void hash_rest(const unsigned char *chunk, size_t bytes, frugi_delta_lanes *lanes) {
-    for (size_t w = bytes / FRUGI_DELTA_STRIPE * FRUGI_DELTA_LANES; 8 * w < bytes; w++)
-        lanes->sum[w % FRUGI_DELTA_LANES] += term(load_word(chunk, bytes, w), w);
-}
-
-uint64_t frugi_delta_hash_lanes(const frugi_delta_lanes *lanes, size_t bytes) {
+static uint64_t hash_lanes(const uint64_t *lanes, size_t bytes) {
     uint64_t hash = bytes;
-    for (uint32_t j = 0; j < FRUGI_DELTA_LANES; j++)
-        hash = frugi_delta_hash_word(hash, lanes->sum[j]);
+    for (uint32_t e = 0; e < FRUGI_DELTA_LANES; e++)
+        hash = frugi_delta_hash_word(hash, lanes[e]);
     return hash;
 }
 
-frugi_delta_lanes frugi_delta_copy(const frugi_delta_kernel *kernel, const unsigned char *src, size_t bytes,
-                                   unsigned char *dst) {
-    frugi_delta_lanes lanes = {{0}};
-    size_t stripes = bytes / FRUGI_DELTA_STRIPE, done = FRUGI_DELTA_STRIPE * stripes;
-    kernel->copy(src, stripes, dst, lanes.sum);
-    hash_rest(src, bytes, &lanes);
-    if (dst && bytes > done)
-        memcpy(dst + done, src + done, bytes - done);
-    return lanes;
+uint64_t frugi_delta_copy(const frugi_delta_kernel *kernel, const unsigned char *src, size_t bytes,
+                          unsigned char *dst) {
+    uint64_t lanes[FRUGI_DELTA_LANES] = {0};
+    size_t blocks = bytes / FRUGI_DELTA_BLOCK, done = FRUGI_DELTA_BLOCK * blocks;
+    kernel->copy(src, blocks, dst, lanes);
+    if (bytes > done) {
+        unsigned char last[FRUGI_DELTA_BLOCK] = {0};
+        memcpy(last, src + done, bytes - done);
+        hash_last(last, blocks, lanes);
+        if (dst != NULL)
+            memcpy(dst + done, last, bytes - done);
+    }
+    return hash_lanes(lanes, bytes);
 }
 
-frugi_delta_lanes frugi_delta_scan(const frugi_delta_kernel *kernel, const unsigned char *before,
-                                   const unsigned char *after, uint32_t n, uint32_t width, unsigned char *changed) {
-    frugi_delta_lanes lanes = {{0}}, unused = {{0}};
-    size_t bytes = (size_t)n * width, stripes = bytes / FRUGI_DELTA_STRIPE, done = FRUGI_DELTA_STRIPE * stripes;
-    kernel->scan(before, after, stripes, width, changed, lanes.sum);
-    hash_rest(before, bytes, &lanes);
+void frugi_delta_scan(const frugi_delta_kernel *kernel, const unsigned char *before, const unsigned char *after,
+                      uint32_t n, uint32_t width, unsigned char *changed, uint64_t *hashes) {
+    uint64_t lanes[FRUGI_DELTA_LANES] = {0}, unused[FRUGI_DELTA_LANES] = {0};
+    size_t bytes = (size_t)n * width, blocks = bytes / FRUGI_DELTA_BLOCK, done = FRUGI_DELTA_BLOCK * blocks;
+    kernel->scan(before, after, blocks, width, changed, lanes);
     if (bytes > done) {
-        unsigned char last[2][FRUGI_DELTA_STRIPE] = {{0}, {0}};
+        unsigned char last[2][FRUGI_DELTA_BLOCK] = {{0}, {0}};
         memcpy(last[0], before + done, bytes - done);
         memcpy(last[1], after + done, bytes - done);
-        kernel->scan(last[0], last[1], 1, width, changed + done / width / 8, unused.sum);
+        kernel->scan(last[0], last[1], 1, width, changed + done / width / 8, unused);
+        hash_last(last[0], blocks, lanes);
     }
-    return lanes;
-}
-
-void frugi_delta_hash_some(const unsigned char *chunk, size_t bytes, const uint16_t *index, uint32_t entries,
-                           uint32_t width, int sign, frugi_delta_lanes *lanes) {
-    const uint32_t shift = 3 - (uint32_t)__builtin_ctz(width); /* elements per word, as a power of two */
-    const uint64_t flip = sign < 0 ? UINT64_MAX : 0;
-    size_t last = SIZE_MAX;
-    for (uint32_t i = 0; i < entries; i++) {
-        size_t w = (size_t)index[i] >> shift;
-        uint64_t change = w != last ? term(load_word(chunk, bytes, w), w) : 0;
-        lanes->sum[w % FRUGI_DELTA_LANES] += (change ^ flip) - flip;
-        last = w;
-    }
+    hashes[0] = hash_lanes(lanes, bytes);
+    hashes[1] =
+        frugi_delta_copy(kernel, after, bytes, NULL); /* in a pass of its own: together they need too many registers */
 }
 
 uint64_t frugi_delta_hash_bytes(const void *data, size_t bytes) {
@@ -78,8 +62,7 @@ uint64_t frugi_delta_hash_bytes(const void *data, size_t bytes) {
     const unsigned char *at = data;
     while (bytes > 0) {
         size_t some = bytes < BYTES_CHUNK ? bytes : BYTES_CHUNK;
-        frugi_delta_lanes lanes = frugi_delta_copy(&frugi_delta_kernel_ref, at, some, NULL);
-        hash = frugi_delta_hash_word(hash, frugi_delta_hash_lanes(&lanes, some));
+        hash = frugi_delta_hash_word(hash, frugi_delta_copy(&frugi_delta_kernel_ref, at, some, NULL));
         at += some;
         bytes -= some;
     }

@@ -2,12 +2,14 @@
  * delta_kernel.h - the loops over all elements, and their variants: compare two versions, and hash one. All variants
  * give the same bits.
  *
- * Data is hashed in stripes of eight 64-bit words. Lane j sums a function of word j of every stripe:
+ * Data is hashed in blocks of two stripes of sixteen 32-bit numbers. Lane e sums the product of number e of the first
+ * stripe and number e of the second, each after exclusive or with a key (the hash NH of UMAC):
  *
- *   x = word ^ (KEY + stripe * STEP);   lane += (x mod 2^32) * (x / 2^32) + word
+ *   lane[e] += (first[e] ^ key(2 b)[e % 2]) * (second[e] ^ key(2 b + 1)[e % 2])
+ *   key(s) = KEY + s * STEP, a 64-bit number: its lower half and its upper half
  *
- * One multiplication per eight bytes, no dependency between words but a sum, and a key that differs from stripe to
- * stripe: this runs at the speed of memory on every variant. delta_hash.h makes one number of the lanes.
+ * One multiplication per eight bytes, no dependency but sums, and keys that differ from stripe to stripe: this runs at
+ * the speed of memory on every variant. delta_hash.h makes one number of the lanes.
  */
 #ifndef FRUGI_DELTA_KERNEL_H
 #define FRUGI_DELTA_KERNEL_H
@@ -18,17 +20,20 @@
 #include <stdint.h>
 
 #define FRUGI_DELTA_STRIPE 64u
-#define FRUGI_DELTA_LANES  8u
+#define FRUGI_DELTA_BLOCK  128u /* two stripes */
+#define FRUGI_DELTA_LANES  16u
 #define FRUGI_DELTA_KEY    0x6a09e667f3bcc908u /* the square root of 2 */
 #define FRUGI_DELTA_STEP   0x9e3779b97f4a7c15u /* the golden ratio */
 
 typedef struct frugi_delta_kernel {
-    /** Set one bit per element that differs, 64 / width bits for each stripe, and hash `before`.
+    /** Set one bit per element that differs, 128 / width bits for each block, and hash `before`.
      *  width: bytes of an element, 1, 2, 4 or 8. */
-    void (*scan)(const unsigned char *before, const unsigned char *after, size_t stripes, uint32_t width,
+    void (*scan)(const unsigned char *before, const unsigned char *after, size_t blocks, uint32_t width,
                  unsigned char *changed, uint64_t *lanes);
     /** Hash, and copy to dst unless that is NULL. */
-    void (*copy)(const unsigned char *src, size_t stripes, unsigned char *dst, uint64_t *lanes);
+    void (*copy)(const unsigned char *src, size_t blocks, unsigned char *dst, uint64_t *lanes);
+    /** The codes of a chunk: see delta_chunk.h. */
+    const struct frugi_delta_chunk_code *chunk;
 } frugi_delta_kernel;
 
 /** The kernel of a variant. */

@@ -1,29 +1,9 @@
-/* delta_kernel_neon.c - comparison and hash, 64 bytes at a time in four vectors. */
+/* delta_kernel_neon.c - comparison and hash, 128 bytes at a time in eight vectors. */
 #include "delta/delta_kernel.h"
 
+#include "delta/delta_chunk.h"
+
 #include <arm_neon.h>
-
-typedef struct lane_sums {
-    uint64x2_t sum[4];
-} lane_sums;
-
-static inline lane_sums load_lanes(const uint64_t *lanes) {
-    return (lane_sums){{vld1q_u64(lanes), vld1q_u64(lanes + 2), vld1q_u64(lanes + 4), vld1q_u64(lanes + 6)}};
-}
-
-static inline void store_lanes(const lane_sums *sums, uint64_t *lanes) {
-    for (int i = 0; i < 4; i++)
-        vst1q_u64(lanes + 2 * i, sums->sum[i]);
-}
-
-/* Two vectors at a time, so that their lower and upper halves fill a vector each. */
-static inline void hash_pair(uint8x16_t v, uint8x16_t w, uint64x2_t key, uint64x2_t *sum) {
-    uint32x4_t x = vreinterpretq_u32_u64(veorq_u64(vreinterpretq_u64_u8(v), key));
-    uint32x4_t y = vreinterpretq_u32_u64(veorq_u64(vreinterpretq_u64_u8(w), key));
-    uint32x4_t low = vuzp1q_u32(x, y), high = vuzp2q_u32(x, y);
-    sum[0] = vmlal_u32(vaddq_u64(sum[0], vreinterpretq_u64_u8(v)), vget_low_u32(low), vget_low_u32(high));
-    sum[1] = vmlal_high_u32(vaddq_u64(sum[1], vreinterpretq_u64_u8(w)), low, high);
-}
 
 /* Four vectors with names, because gcc keeps arrays of vectors in memory. */
 typedef struct stripe {
@@ -41,9 +21,41 @@ static inline void store_stripe(stripe v, unsigned char *p) {
     vst1q_u8(p + 48, v.d);
 }
 
-static inline void hash_stripe(stripe v, uint64x2_t key, lane_sums *sums) {
-    hash_pair(v.a, v.b, key, sums->sum);
-    hash_pair(v.c, v.d, key, sums->sum + 2);
+/* The sums of all lanes: two vectors for each of a stripe. */
+typedef struct lane_sums {
+    uint64x2_t a0, a1, b0, b1, c0, c1, d0, d1;
+} lane_sums;
+
+static inline lane_sums load_lanes(const uint64_t *lanes) {
+    return (lane_sums){vld1q_u64(lanes),     vld1q_u64(lanes + 2),  vld1q_u64(lanes + 4),  vld1q_u64(lanes + 6),
+                       vld1q_u64(lanes + 8), vld1q_u64(lanes + 10), vld1q_u64(lanes + 12), vld1q_u64(lanes + 14)};
+}
+
+static inline void store_lanes(lane_sums s, uint64_t *lanes) {
+    vst1q_u64(lanes, s.a0);
+    vst1q_u64(lanes + 2, s.a1);
+    vst1q_u64(lanes + 4, s.b0);
+    vst1q_u64(lanes + 6, s.b1);
+    vst1q_u64(lanes + 8, s.c0);
+    vst1q_u64(lanes + 10, s.c1);
+    vst1q_u64(lanes + 12, s.d0);
+    vst1q_u64(lanes + 14, s.d1);
+}
+
+static inline void hash_vector(uint8x16_t v, uint8x16_t w, uint64x2_t key, uint64x2_t next, uint64x2_t *low,
+                               uint64x2_t *high) {
+    uint32x4_t x = vreinterpretq_u32_u64(veorq_u64(vreinterpretq_u64_u8(v), key));
+    uint32x4_t y = vreinterpretq_u32_u64(veorq_u64(vreinterpretq_u64_u8(w), next));
+    *low = vmlal_u32(*low, vget_low_u32(x), vget_low_u32(y));
+    *high = vmlal_high_u32(*high, x, y);
+}
+
+static inline void hash_block(stripe x, stripe y, uint64x2_t key, lane_sums *s) {
+    uint64x2_t next = vaddq_u64(key, vdupq_n_u64(FRUGI_DELTA_STEP));
+    hash_vector(x.a, y.a, key, next, &s->a0, &s->a1);
+    hash_vector(x.b, y.b, key, next, &s->b0, &s->b1);
+    hash_vector(x.c, y.c, key, next, &s->c0, &s->c1);
+    hash_vector(x.d, y.d, key, next, &s->d0, &s->d1);
 }
 
 /* Sixteen bytes of all ones or all zeros per vector to bits that are set where there are zeros; sums of adjacent bytes
@@ -107,18 +119,19 @@ static inline uint8_t changed_8(stripe x, stripe y) {
 }
 
 #define SCAN(width, type)                                                                                              \
-    static void scan_##width(const unsigned char *before, const unsigned char *after, size_t stripes,                  \
+    static void scan_##width(const unsigned char *before, const unsigned char *after, size_t blocks,                   \
                              unsigned char *changed, uint64_t *lanes) {                                                \
         lane_sums sums = load_lanes(lanes);                                                                            \
-        uint64x2_t key = vdupq_n_u64(FRUGI_DELTA_KEY), step = vdupq_n_u64(FRUGI_DELTA_STEP);                           \
-        for (size_t s = 0; s < stripes; s++, key = vaddq_u64(key, step)) {                                             \
-            const unsigned char *p = before + FRUGI_DELTA_STRIPE * s, *q = after + FRUGI_DELTA_STRIPE * s;             \
-            stripe x = load_stripe(p), y = load_stripe(q);                                                             \
-            type bits = changed_##width(x, y);                                                                         \
-            __builtin_memcpy(changed + sizeof bits * s, &bits, sizeof bits);                                           \
-            hash_stripe(x, key, &sums);                                                                                \
+        uint64x2_t key = vdupq_n_u64(FRUGI_DELTA_KEY), step = vdupq_n_u64(2 * FRUGI_DELTA_STEP);                       \
+        for (size_t b = 0; b < blocks; b++, key = vaddq_u64(key, step)) {                                              \
+            const unsigned char *p = before + FRUGI_DELTA_BLOCK * b, *q = after + FRUGI_DELTA_BLOCK * b;               \
+            stripe x = load_stripe(p), y = load_stripe(p + FRUGI_DELTA_STRIPE);                                        \
+            stripe u = load_stripe(q), v = load_stripe(q + FRUGI_DELTA_STRIPE);                                        \
+            type bits[2] = {changed_##width(x, u), changed_##width(y, v)};                                             \
+            __builtin_memcpy(changed + sizeof bits * b, bits, sizeof bits);                                            \
+            hash_block(x, y, key, &sums);                                                                              \
         }                                                                                                              \
-        store_lanes(&sums, lanes);                                                                                     \
+        store_lanes(sums, lanes);                                                                                      \
     }
 
 SCAN(1, uint64_t)
@@ -126,26 +139,29 @@ SCAN(2, uint32_t)
 SCAN(4, uint16_t)
 SCAN(8, uint8_t)
 
-static void scan(const unsigned char *before, const unsigned char *after, size_t stripes, uint32_t width,
+static void scan(const unsigned char *before, const unsigned char *after, size_t blocks, uint32_t width,
                  unsigned char *changed, uint64_t *lanes) {
     switch (width) {
-    case 1: scan_1(before, after, stripes, changed, lanes); break;
-    case 2: scan_2(before, after, stripes, changed, lanes); break;
-    case 4: scan_4(before, after, stripes, changed, lanes); break;
-    default: scan_8(before, after, stripes, changed, lanes); break;
+    case 1: scan_1(before, after, blocks, changed, lanes); break;
+    case 2: scan_2(before, after, blocks, changed, lanes); break;
+    case 4: scan_4(before, after, blocks, changed, lanes); break;
+    default: scan_8(before, after, blocks, changed, lanes); break;
     }
 }
 
-static void copy(const unsigned char *src, size_t stripes, unsigned char *dst, uint64_t *lanes) {
+static void copy(const unsigned char *src, size_t blocks, unsigned char *dst, uint64_t *lanes) {
     lane_sums sums = load_lanes(lanes);
-    uint64x2_t key = vdupq_n_u64(FRUGI_DELTA_KEY), step = vdupq_n_u64(FRUGI_DELTA_STEP);
-    for (size_t s = 0; s < stripes; s++, key = vaddq_u64(key, step)) {
-        stripe v = load_stripe(src + FRUGI_DELTA_STRIPE * s);
-        if (dst != NULL)
-            store_stripe(v, dst + FRUGI_DELTA_STRIPE * s);
-        hash_stripe(v, key, &sums);
+    uint64x2_t key = vdupq_n_u64(FRUGI_DELTA_KEY), step = vdupq_n_u64(2 * FRUGI_DELTA_STEP);
+    for (size_t b = 0; b < blocks; b++, key = vaddq_u64(key, step)) {
+        stripe x = load_stripe(src + FRUGI_DELTA_BLOCK * b);
+        stripe y = load_stripe(src + FRUGI_DELTA_BLOCK * b + FRUGI_DELTA_STRIPE);
+        if (dst != NULL) {
+            store_stripe(x, dst + FRUGI_DELTA_BLOCK * b);
+            store_stripe(y, dst + FRUGI_DELTA_BLOCK * b + FRUGI_DELTA_STRIPE);
+        }
+        hash_block(x, y, key, &sums);
     }
-    store_lanes(&sums, lanes);
+    store_lanes(sums, lanes);
 }
 
-const frugi_delta_kernel frugi_delta_kernel_neon = {scan, copy};
+const frugi_delta_kernel frugi_delta_kernel_neon = {scan, copy, &frugi_delta_chunk_code_plain};

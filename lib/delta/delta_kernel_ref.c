@@ -2,11 +2,14 @@
 #include "delta/delta_kernel.h"
 
 #include "base/float_bits.h"
+#include "delta/delta_chunk.h"
 
-static inline void hash_stripe(const unsigned char *p, uint64_t key, uint64_t *lanes) {
-    for (uint32_t j = 0; j < FRUGI_DELTA_LANES; j++) {
-        uint64_t word = frugi_get64(p + 8 * j), x = word ^ key;
-        lanes[j] += (x & UINT32_MAX) * (x >> 32) + word;
+static inline void hash_block(const unsigned char *p, uint64_t key, uint64_t *lanes) {
+    uint64_t next = key + FRUGI_DELTA_STEP;
+    for (uint32_t e = 0; e < FRUGI_DELTA_LANES; e++) {
+        uint32_t x = frugi_get32(p + 4 * e) ^ (uint32_t)(key >> e % 2 * 32);
+        uint32_t y = frugi_get32(p + FRUGI_DELTA_STRIPE + 4 * e) ^ (uint32_t)(next >> e % 2 * 32);
+        lanes[e] += (uint64_t)x * y;
     }
 }
 
@@ -20,25 +23,24 @@ static inline void compare_stripe(const unsigned char *a, const unsigned char *b
     memcpy(changed, &bits, n / 8);
 }
 
-static void scan(const unsigned char *before, const unsigned char *after, size_t stripes, uint32_t width,
+static void scan(const unsigned char *before, const unsigned char *after, size_t blocks, uint32_t width,
                  unsigned char *changed, uint64_t *lanes) {
     uint64_t key = FRUGI_DELTA_KEY;
-    for (size_t s = 0; s < stripes; s++, key += FRUGI_DELTA_STEP) {
-        hash_stripe(before + FRUGI_DELTA_STRIPE * s, key, lanes);
-        compare_stripe(before + FRUGI_DELTA_STRIPE * s, after + FRUGI_DELTA_STRIPE * s, width, changed);
-        changed += FRUGI_DELTA_STRIPE / 8 / width;
-    }
+    for (size_t b = 0; b < blocks; b++, key += 2 * FRUGI_DELTA_STEP)
+        hash_block(before + FRUGI_DELTA_BLOCK * b, key, lanes);
+    for (size_t at = 0; at < FRUGI_DELTA_BLOCK * blocks; at += FRUGI_DELTA_STRIPE)
+        compare_stripe(before + at, after + at, width, changed + at / width / 8);
 }
 
-static void copy(const unsigned char *src, size_t stripes, unsigned char *dst, uint64_t *lanes) {
+static void copy(const unsigned char *src, size_t blocks, unsigned char *dst, uint64_t *lanes) {
     uint64_t key = FRUGI_DELTA_KEY;
-    for (size_t s = 0; s < stripes; s++, key += FRUGI_DELTA_STEP)
-        hash_stripe(src + FRUGI_DELTA_STRIPE * s, key, lanes);
+    for (size_t b = 0; b < blocks; b++, key += 2 * FRUGI_DELTA_STEP)
+        hash_block(src + FRUGI_DELTA_BLOCK * b, key, lanes);
     if (dst != NULL)
-        memcpy(dst, src, FRUGI_DELTA_STRIPE * stripes);
+        memcpy(dst, src, FRUGI_DELTA_BLOCK * blocks);
 }
 
-const frugi_delta_kernel frugi_delta_kernel_ref = {scan, copy};
+const frugi_delta_kernel frugi_delta_kernel_ref = {scan, copy, &frugi_delta_chunk_code_plain};
 
 const frugi_delta_kernel *frugi_delta_kernel_for(frugi_isa isa) {
     switch (isa) {

@@ -32,29 +32,14 @@ static size_t chunk_offset(const make_job *job, uint64_t chunk) {
     return (size_t)chunk * FRUGI_DELTA_CHUNK * job->width;
 }
 
-/* The lanes of the result, from those of the base. */
-static frugi_delta_lanes result_lanes(const make_job *job, size_t at, uint32_t n, const uint16_t *index,
-                                      uint32_t entries, const frugi_delta_lanes *base) {
-    size_t bytes = (size_t)n * job->width;
-    if (!frugi_delta_few(entries, n))
-        return frugi_delta_copy(job->kernel, job->after + at, bytes, NULL);
-    frugi_delta_lanes lanes = *base;
-    frugi_delta_hash_some(job->before + at, bytes, index, entries, job->width, -1, &lanes);
-    frugi_delta_hash_some(job->after + at, bytes, index, entries, job->width, 1, &lanes);
-    return lanes;
-}
-
 static void encode_chunk(const make_job *job, uint64_t i, frugi_delta_scratch *scratch, unsigned char *body,
                          frugi_delta_code *code) {
     uint32_t n = frugi_delta_chunk_length(job->count, i);
-    size_t at = chunk_offset(job, i), bytes = (size_t)n * job->width;
+    size_t at = chunk_offset(job, i);
     frugi_put64(scratch->changed + n / 64 * 8, 0); /* bits behind the last element */
-    frugi_delta_lanes base =
-        frugi_delta_scan(job->kernel, job->before + at, job->after + at, n, job->width, scratch->changed);
-    frugi_delta_chunk_encode(job->before + at, job->after + at, n, job->width, scratch, body, code);
-    frugi_delta_lanes result = result_lanes(job, at, n, scratch->index, code->entries, &base);
-    job->hashes[2 * i] = frugi_delta_hash_lanes(&base, bytes);
-    job->hashes[2 * i + 1] = frugi_delta_hash_lanes(&result, bytes);
+    frugi_delta_scan(job->kernel, job->before + at, job->after + at, n, job->width, scratch->changed,
+                     job->hashes + 2 * i);
+    job->kernel->chunk->encode(job->before + at, job->after + at, n, job->width, scratch, body, code);
     unsigned char *row = job->table + FRUGI_DELTA_CODE_BYTES * i;
     frugi_put32(row, code->bytes);
     frugi_put16(row + 4, code->entries);
@@ -125,8 +110,8 @@ static void make_whole(const make_job *job, frug_delta_info *info, unsigned char
     uint64_t *hash = job->before ? &info->base : &info->result;
     for (uint64_t i = 0; i < job->chunks; i++) {
         size_t at = chunk_offset(job, i), bytes = (size_t)frugi_delta_chunk_length(job->count, i) * job->width;
-        frugi_delta_lanes lanes = frugi_delta_copy(job->kernel, data + at, bytes, job->before ? NULL : body + at);
-        *hash = frugi_delta_hash_word(*hash, frugi_delta_hash_lanes(&lanes, bytes));
+        uint64_t own = frugi_delta_copy(job->kernel, data + at, bytes, job->before ? NULL : body + at);
+        *hash = frugi_delta_hash_word(*hash, own);
     }
     info->kind = job->before ? FRUG_DELTA_REMOVED : FRUG_DELTA_FULL;
     info->entries = job->before ? 0 : job->count;

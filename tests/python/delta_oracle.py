@@ -20,11 +20,15 @@ def hash_of(data, chunk_bytes):
     result = 0
     for first in range(0, len(data), chunk_bytes):
         chunk = data[first:first + chunk_bytes]
-        lanes, own = [0] * 8, len(chunk)
-        for i in range(0, len(chunk), 8):
-            w = int.from_bytes(chunk[i:i + 8], "little")
-            x = w ^ ((KEY + i // 64 * STEP) & MASK)
-            lanes[i // 8 % 8] += (x & 0xFFFFFFFF) * (x >> 32) + w
+        lanes, own = [0] * 16, len(chunk)
+        chunk += bytes(-len(chunk) % 128)
+        for i in range(0, len(chunk), 128):
+            numbers = struct.unpack_from("<32I", chunk, i)
+            keys = [(KEY + s * STEP) & MASK for s in (i // 64, i // 64 + 1)]
+            for e in range(16):
+                shift = e % 2 * 32
+                x, y = (numbers[e + 16 * s] ^ (keys[s] >> shift & 0xFFFFFFFF) for s in (0, 1))
+                lanes[e] += x * y
         for lane in lanes:
             own = word(own, lane & MASK)
         result = word(result, own)

@@ -152,19 +152,23 @@ static void variants_and_threads_give_the_same_bytes(void **state) {
     }
 }
 
-/* The hash as docs/delta-format.md has it, word by word. */
+/* The hash as docs/delta-format.md has it. */
 static uint64_t plain_hash(const unsigned char *data, size_t bytes, size_t chunk) {
     uint64_t hash = 0;
     for (size_t first = 0; first < bytes; first += chunk) {
         size_t n = bytes - first < chunk ? bytes - first : chunk;
-        uint64_t lane[8] = {0}, own = n;
-        for (size_t i = 0; i < n; i += 8) {
-            uint64_t word = 0;
-            memcpy(&word, data + first + i, n - i < 8 ? n - i : 8);
-            uint64_t x = word ^ (0x6a09e667f3bcc908u + i / 64 * 0x9e3779b97f4a7c15u);
-            lane[i / 8 % 8] += (x & 0xffffffffu) * (x >> 32) + word;
+        uint64_t lane[16] = {0}, own = n;
+        for (size_t i = 0; i < n; i += 128) {
+            uint32_t number[32] = {0};
+            memcpy(number, data + first + i, n - i < 128 ? n - i : 128);
+            for (size_t e = 0; e < 16; e++) {
+                uint64_t key = 0x6a09e667f3bcc908u + i / 64 * 0x9e3779b97f4a7c15u, next = key + 0x9e3779b97f4a7c15u;
+                uint32_t x = number[e] ^ (uint32_t)(key >> e % 2 * 32),
+                         y = number[e + 16] ^ (uint32_t)(next >> e % 2 * 32);
+                lane[e] += (uint64_t)x * y;
+            }
         }
-        for (int j = 0; j < 8; j++)
+        for (int j = 0; j < 16; j++)
             own = frugi_delta_mix(own * 0x9e3779b97f4a7c15u + lane[j]);
         hash = frugi_delta_mix(hash * 0x9e3779b97f4a7c15u + own);
     }

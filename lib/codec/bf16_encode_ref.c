@@ -1,4 +1,4 @@
-/* bf16_encode_ref.c - bf16 values with vectors of 16 bytes, which is fast on ARM, and the choice between variants. */
+/* bf16_encode_ref.c - bf16 values with vectors of 16 bytes, and the choice between variants. */
 #include "codec/bf16_encode.h"
 
 #include "base/float_bits.h"
@@ -33,7 +33,10 @@ void frugi_encode_bf16_ref(float *v, uint32_t n, unsigned char *out) {
 }
 
 frugi_bf16_encoder *frugi_bf16_encoder_for(frugi_isa isa) {
-#if defined(__x86_64__)
+#if defined(__aarch64__)
+    if (isa == FRUGI_ISA_NEON)
+        return frugi_encode_bf16_neon;
+#elif defined(__x86_64__)
     if (isa == FRUGI_ISA_AVX512)
         return frugi_encode_bf16_avx512;
     if (isa == FRUGI_ISA_AVX2)

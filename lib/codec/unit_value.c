@@ -94,7 +94,10 @@ void frugi_value_group_encode(const frugi_section *s, const frugi_value_group_op
         group_range t = next_range(s, from, n);
         if (is_block_code(s->value)) {
             t.n = block_code_count(s, t.n);
-            frugi_value_encode(s->value, v, (uint32_t)t.n, scales + t.scale, values + value_bytes(s, from));
+            if (s->value == FRUGI_VALUE_BF16)
+                how->kernel->encode_bf16(v, (uint32_t)t.n, values + value_bytes(s, from));
+            else
+                frugi_value_encode(s->value, v, (uint32_t)t.n, scales + t.scale, values + value_bytes(s, from));
         } else {
             encode_range(s, how, &t, v, scales, values);
         }

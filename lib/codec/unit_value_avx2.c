@@ -16,5 +16,5 @@ static ALWAYS_INLINE void narrow_step(const lanes_u32 *q, uint8_t *out) {
     _mm_storeu_si128((__m128i *)(void *)out, _mm_unpacklo_epi32(low, high));
 }
 
-const frugi_value_kernel frugi_value_kernel_avx2 = {sum_magnitudes, sum_squares, split_by_sign, split_by_size,
-                                                    quantize};
+const frugi_value_kernel frugi_value_kernel_avx2 = {sum_magnitudes, sum_squares, split_by_sign,
+                                                    split_by_size,  quantize,    frugi_encode_bf16_avx2};

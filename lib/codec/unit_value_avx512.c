@@ -12,5 +12,5 @@ static ALWAYS_INLINE void narrow_step(const lanes_u32 *q, uint8_t *out) {
     _mm_storeu_si128((__m128i *)(void *)out, _mm512_cvtepi32_epi8((__m512i)q[0]));
 }
 
-const frugi_value_kernel frugi_value_kernel_avx512 = {sum_magnitudes, sum_squares, split_by_sign, split_by_size,
-                                                      quantize};
+const frugi_value_kernel frugi_value_kernel_avx512 = {sum_magnitudes, sum_squares, split_by_sign,
+                                                      split_by_size,  quantize,    frugi_encode_bf16_avx512};

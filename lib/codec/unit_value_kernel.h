@@ -2,6 +2,7 @@
 #ifndef FRUGI_UNIT_VALUE_KERNEL_H
 #define FRUGI_UNIT_VALUE_KERNEL_H
 
+#include "codec/bf16_encode.h"
 #include "codec/unit_value_code.h"
 
 /** Two sums over the values that satisfy a condition and over the others. */
@@ -22,6 +23,8 @@ struct frugi_value_kernel {
 
     /** Encode the n values of a value group into `out`; v receives the rounding error if `error`. */
     void (*quantize)(const frugi_value_group_scale *scale, float *v, uint64_t n, int error, unsigned char *out);
+
+    frugi_bf16_encoder *encode_bf16;
 };
 
 extern const frugi_value_kernel frugi_value_kernel_ref;

@@ -13,5 +13,5 @@ static ALWAYS_INLINE void narrow_step(const lanes_u32 *q, uint8_t *out) {
     vst1q_u8(out, vuzp1q_u8((uint8x16_t)a, (uint8x16_t)b));
 }
 
-const frugi_value_kernel frugi_value_kernel_neon = {sum_magnitudes, sum_squares, split_by_sign, split_by_size,
-                                                    quantize};
+const frugi_value_kernel frugi_value_kernel_neon = {sum_magnitudes, sum_squares, split_by_sign,
+                                                    split_by_size,  quantize,    frugi_encode_bf16_neon};

@@ -17,4 +17,5 @@ static ALWAYS_INLINE void narrow_step(const lanes_u32 *q, uint8_t *out) {
     memcpy(out, &c, sizeof c);
 }
 
-const frugi_value_kernel frugi_value_kernel_ref = {sum_magnitudes, sum_squares, split_by_sign, split_by_size, quantize};
+const frugi_value_kernel frugi_value_kernel_ref = {sum_magnitudes, sum_squares, split_by_sign,
+                                                   split_by_size,  quantize,    frugi_encode_bf16_ref};

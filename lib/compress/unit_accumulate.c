@@ -69,24 +69,39 @@ static void for_blocks(const frugi_compress_call *call, frugi_workspace *ws, con
     }
 }
 
-/* Call fn for every compressed block of the range; every thread gets an equal number of consecutive blocks. */
-static void for_each_block(const frugi_compress_call *call, frug_range range, int threads, block_fn *fn) {
-    const frug_compressor *c = call->c;
-    const frugi_tensor_view *start = c->partition.view + frugi_view_at(&c->partition, range.begin);
-    uint64_t first = UINT64_MAX, end = 0;
+/** Consecutive blocks of the stores. */
+typedef struct block_range {
+    uint64_t first, end;
+} block_range;
+
+/* The compressed blocks of a range. */
+static block_range blocks_of(const frug_compressor *c, frug_range range) {
+    block_range b = {UINT64_MAX, 0};
     frugi_range_iter it = frugi_range_start(&c->partition, range.begin, range.begin + range.count);
     while (frugi_range_next(&it))
         if (!it.view->dense) {
-            first = first == UINT64_MAX ? it.view->first_block : first;
-            end = it.view->first_block + (it.view->count - 1) / c->config.block + 1;
+            b.first = b.first == UINT64_MAX ? it.view->first_block : b.first;
+            b.end = it.view->first_block + (it.view->count - 1) / c->config.block + 1;
         }
-    if (first == UINT64_MAX)
-        return;
+    return b.end ? b : (block_range){0, 0};
+}
+
+/* The part of thread t: all get an equal number of consecutive blocks. */
+static block_range blocks_of_thread(block_range b, int t, int threads) {
+    uint64_t n = b.end - b.first;
+    return (block_range){b.first + n * (uint64_t)t / (uint64_t)threads,
+                         b.first + n * ((uint64_t)t + 1) / (uint64_t)threads};
+}
+
+/* Call fn for every compressed block of the range. */
+static void for_each_block(const frugi_compress_call *call, frug_range range, int threads, block_fn *fn) {
+    const frug_compressor *c = call->c;
+    const frugi_tensor_view *start = c->partition.view + frugi_view_at(&c->partition, range.begin);
+    block_range all = blocks_of(c, range);
 #pragma omp parallel for num_threads(threads) schedule(static, 1) if (threads > 1)
     for (int t = 0; t < threads; t++) {
-        uint64_t lo = first + (end - first) * (uint64_t)t / (uint64_t)threads;
-        uint64_t hi = first + (end - first) * ((uint64_t)t + 1) / (uint64_t)threads;
-        for_blocks(call, &c->workspace[t], start, lo, hi, fn);
+        block_range b = blocks_of_thread(all, t, threads);
+        for_blocks(call, &c->workspace[t], start, b.first, b.end, fn);
     }
 }
 
@@ -279,16 +294,31 @@ static void restore_momentum(const frugi_compress_call *call, frugi_workspace *w
 /* Store residual and momentum. */
 static void store_block(const frugi_compress_call *call, frugi_workspace *ws, const tensor_block *b) {
     frug_compressor *c = call->c;
-    bool momentum = !updates_in_place(c), skip = false;
-    if (momentum)
-        restore_momentum(call, ws, b);
-    frugi_feedback_store(&c->feedback, call->step, b->stored, 1, &skip,
-                         c->units.accumulators ? block_accumulators(c, b->stored) : NULL,
-                         momentum ? ws->momentum : NULL);
+    const bool skip = false;
+    restore_momentum(call, ws, b);
+    frugi_feedback_store(&c->feedback, call->step, b->stored, 1, &skip, block_accumulators(c, b->stored), ws->momentum);
+}
+
+/* Store residuals, several blocks at a time. */
+static void store_blocks(const frugi_compress_call *call, block_range b) {
+    frug_compressor *c = call->c;
+    const bool skip[FRUGI_STORE_RUN] = {false};
+    for (uint64_t at = b.first, n; at < b.end; at += n) {
+        n = b.end - at < FRUGI_STORE_RUN ? b.end - at : FRUGI_STORE_RUN;
+        frugi_feedback_store(&c->feedback, call->step, at, (uint32_t)n, skip, block_accumulators(c, at), NULL);
+    }
 }
 
 void frugi_store_residual(const frugi_compress_call *call) {
     const frug_compressor *c = call->c;
-    if (frugi_has_residual(&c->feedback) && c->units.accumulators)
+    if (!frugi_has_residual(&c->feedback) || !c->units.accumulators)
+        return;
+    if (!updates_in_place(c)) {
         for_each_block(call, whole_range(call), call->threads, store_block);
+        return;
+    }
+    block_range all = blocks_of(c, whole_range(call));
+#pragma omp parallel for num_threads(call->threads) schedule(static, 1) if (call->threads > 1)
+    for (int t = 0; t < call->threads; t++)
+        store_blocks(call, blocks_of_thread(all, t, call->threads));
 }

@@ -490,14 +490,11 @@ bool frugi_topk_emit_near(const frugi_topk *whole, const float *x, uint32_t n, u
 
 uint32_t frugi_topk_take(const frugi_topk *whole, const float *x, const uint64_t *bits, uint32_t count, uint32_t base,
                          uint32_t *list, float *values) {
-    uint32_t index[FRUGI_TOPK_STAGE], words = count / 64, rest = count % 64, n;
-    float value[FRUGI_TOPK_STAGE], last[64] = {0};
-    n = whole->kernel->take(x, bits, words, base, index, value);
+    uint32_t words = count / 64, rest = count % 64, n = whole->kernel->take(x, bits, words, base, list, values);
     if (rest) {
+        float last[64] = {0};
         memcpy(last, x + words * 64, rest * sizeof *x);
-        n += whole->kernel->take(last, bits + words, 1, base + words * 64, index + n, value + n);
+        n += whole->kernel->take(last, bits + words, 1, base + words * 64, list + n, values + n);
     }
-    memcpy(list, index, n * sizeof *list);
-    memcpy(values, value, n * sizeof *values);
     return n;
 }

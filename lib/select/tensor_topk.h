@@ -98,7 +98,7 @@ void frugi_topk_leave_rest(frugi_topk_rest rest, const uint32_t *list, uint64_t 
 
 /**
  * Indices and values of the elements, at most FRUGI_TOPK_SHORT, whose bits are set; bits after the last element are 0.
- * Returns their number.
+ * Returns their number. `list` and `values` have room for 2 * FRUGI_TOPK_SHORT: some more may be overwritten.
  */
 uint32_t frugi_topk_take(const frugi_topk *whole, const float *x, const uint64_t *bits, uint32_t count, uint32_t base,
                          uint32_t *list, float *values);

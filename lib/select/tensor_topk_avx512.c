@@ -61,4 +61,6 @@ INLINE signed_lanes rotate_3(signed_lanes v) {
     return (signed_lanes)_mm512_shuffle_epi32((__m512i)v, 0x93);
 }
 
+#include "select/tensor_topk_fours.h"
+
 const frugi_topk_kernel frugi_topk_avx512 = {true, count, gather, emit, clear, mark_fours, take};

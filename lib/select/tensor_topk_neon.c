@@ -18,17 +18,26 @@ INLINE lanes reach(const float *x, uint32_t key) {
     return (lanes)vcageq_f32(vld1q_f32(x), vdupq_n_f32(frugi_bits_f32(key)));
 }
 
-/* Narrow sixteen lanes to sixteen bytes; byte i of eight has bit i set, or none. */
-INLINE uint8x16_t narrow(const lanes *m) {
+/* Byte i of eight keeps only bit i. */
+INLINE uint8x16_t mark_bits(uint8x16_t bytes) {
     const uint8x16_t bit = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
+    return vandq_u8(bytes, bit);
+}
+
+/* Narrow sixteen lanes to sixteen bytes. */
+INLINE uint8x16_t narrow(const lanes *m) {
     uint16x8_t a = vuzp1q_u16((uint16x8_t)m[0], (uint16x8_t)m[1]), b = vuzp1q_u16((uint16x8_t)m[2], (uint16x8_t)m[3]);
-    return vandq_u8(vuzp1q_u8((uint8x16_t)a, (uint8x16_t)b), bit);
+    return mark_bits(vuzp1q_u8((uint8x16_t)a, (uint8x16_t)b));
+}
+
+INLINE uint64_t pack_bytes(const uint8x16_t *m) {
+    uint8x16_t sum = vpaddq_u8(vpaddq_u8(m[0], m[1]), vpaddq_u8(m[2], m[3]));
+    return vgetq_lane_u64((uint64x2_t)vpaddq_u8(sum, sum), 0);
 }
 
 INLINE uint64_t pack(const lanes *m) {
-    uint8x16_t low = vpaddq_u8(narrow(m), narrow(m + 4)), high = vpaddq_u8(narrow(m + 8), narrow(m + 12));
-    uint8x16_t sum = vpaddq_u8(low, high);
-    return vgetq_lane_u64((uint64x2_t)vpaddq_u8(sum, sum), 0);
+    const uint8x16_t bytes[4] = {narrow(m), narrow(m + 4), narrow(m + 8), narrow(m + 12)};
+    return pack_bytes(bytes);
 }
 
 /* Write 16 positions, plus base. */
@@ -67,16 +76,45 @@ static uint32_t take(const float *x, const uint64_t *bits, uint32_t words, uint3
     return n;
 }
 
-INLINE signed_lanes rotate_1(signed_lanes v) {
-    return (signed_lanes)vextq_s32((int32x4_t)v, (int32x4_t)v, 1);
+/* The first, second, third and fourth elements of four groups of four. */
+INLINE int32x4x4_t load_fours(const float *x, int32x4_t mask) {
+    int32x4_t v[4];
+#pragma GCC unroll 4
+    for (uint32_t i = 0; i < 4; i++)
+        v[i] = vandq_s32(vreinterpretq_s32_f32(vld1q_f32(x + 4 * i)), mask);
+    int32x4_t even_0 = vuzp1q_s32(v[0], v[1]), odd_0 = vuzp2q_s32(v[0], v[1]);
+    int32x4_t even_1 = vuzp1q_s32(v[2], v[3]), odd_1 = vuzp2q_s32(v[2], v[3]);
+    int32x4x4_t fours = {
+        {vuzp1q_s32(even_0, even_1), vuzp1q_s32(odd_0, odd_1), vuzp2q_s32(even_0, even_1), vuzp2q_s32(odd_0, odd_1)}};
+    return fours;
 }
 
-INLINE signed_lanes rotate_2(signed_lanes v) {
-    return (signed_lanes)vextq_s32((int32x4_t)v, (int32x4_t)v, 2);
+/*
+ * Four groups of four as bytes of ones or zeros. An element is selected if fewer than k others are larger, or equal and
+ * before it. Comparisons give 0 or -1: the first element has 3 + ab + ac + ad such others, the second 2 + bc + bd - ab,
+ * and so on.
+ */
+INLINE uint8x16_t mark_16(const float *x, int32x4_t k, int32x4_t mask) {
+    const uint8x16_t second = {0, 255, 0, 255, 0, 255, 0, 255, 0, 255, 0, 255, 0, 255, 0, 255};
+    const uint8x16_t last = {0, 0, 255, 255, 0, 0, 255, 255, 0, 0, 255, 255, 0, 0, 255, 255};
+    int32x4x4_t f = load_fours(x, mask);
+    int32x4_t ab = (int32x4_t)vcgeq_s32(f.val[0], f.val[1]), ac = (int32x4_t)vcgeq_s32(f.val[0], f.val[2]);
+    int32x4_t ad = (int32x4_t)vcgeq_s32(f.val[0], f.val[3]), bc = (int32x4_t)vcgeq_s32(f.val[1], f.val[2]);
+    int32x4_t bd = (int32x4_t)vcgeq_s32(f.val[1], f.val[3]), cd = (int32x4_t)vcgeq_s32(f.val[2], f.val[3]);
+    uint8x16_t a = (uint8x16_t)vcltq_s32(ab + ac + ad, k - 3), b = (uint8x16_t)vcltq_s32(bc + bd - ab, k - 2);
+    uint8x16_t c = (uint8x16_t)vcltq_s32(cd - ac - bc, k - 1), d = (uint8x16_t)vcgtq_s32(ad + bd + cd, -k);
+    return vbslq_u8(last, vbslq_u8(second, d, c), vbslq_u8(second, b, a));
 }
 
-INLINE signed_lanes rotate_3(signed_lanes v) {
-    return (signed_lanes)vextq_s32((int32x4_t)v, (int32x4_t)v, 3);
+static void mark_fours(const float *x, uint32_t words, uint32_t k, uint32_t mask, uint64_t *bits) {
+    const int32x4_t limit = vdupq_n_s32((int32_t)k), magnitude = vdupq_n_s32((int32_t)(mask & FRUGI_ABS_MASK));
+    for (uint32_t w = 0; w < words; w++, x += GROUP) {
+        uint8x16_t m[4];
+#pragma GCC unroll 4
+        for (uint32_t i = 0; i < 4; i++)
+            m[i] = mark_bits(mark_16(x + 16 * i, limit, magnitude));
+        bits[w] = pack_bytes(m);
+    }
 }
 
 const frugi_topk_kernel frugi_topk_neon = {false, count, gather, emit, clear, mark_fours, take};

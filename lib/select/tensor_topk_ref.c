@@ -47,4 +47,6 @@ INLINE signed_lanes rotate_3(signed_lanes v) {
     return __builtin_shufflevector(v, v, 3, 0, 1, 2);
 }
 
+#include "select/tensor_topk_fours.h"
+
 const frugi_topk_kernel frugi_topk_ref = {false, count, gather, emit, clear, mark_fours, take};

@@ -12,7 +12,6 @@
  *   pack(m)            one bit per lane of 64 lanes
  *   add_marks(sum, m)  1 is added to each lane of sum that is marked
  *   clear_marks(x, m)  the marked elements become 0
- *   rotate_1(v), rotate_2(v), rotate_3(v)   element i of every four becomes element i + 1, i + 2, i + 3 modulo 4
  *   take(x, bits, words, base, index, value)   as in the table of kernels
  */
 #include "base/float_bits.h"
@@ -32,9 +31,6 @@ INLINE MARKS less(signed_lanes v, int32_t limit);
 INLINE uint64_t pack(const MARKS *m);
 INLINE lanes add_marks(lanes sum, MARKS m);
 INLINE void clear_marks(float *x, MARKS m);
-INLINE signed_lanes rotate_1(signed_lanes v);
-INLINE signed_lanes rotate_2(signed_lanes v);
-INLINE signed_lanes rotate_3(signed_lanes v);
 static uint32_t take(const float *x, const uint64_t *bits, uint32_t words, uint32_t base, uint32_t *index,
                      float *value);
 
@@ -119,28 +115,6 @@ static void clear(float *x, uint32_t n, uint32_t key) {
         clear_marks(x + i, reach(x + i, key));
     for (; i < n; i++)
         x[i] = frugi_magnitude(x[i]) >= key ? 0.0f : x[i];
-}
-
-/* An element is selected if fewer than k others are larger, or equal and before it: adding 1 to those before it makes
- * one comparison of the two. */
-static void mark_fours(const float *x, uint32_t words, uint32_t k, uint32_t mask, uint64_t *bits) {
-    signed_lanes first, second, third, lane;
-    for (uint32_t l = 0; l < WIDTH; l++)
-        lane[l] = (int32_t)(l % 4);
-    first = -(lane > 2);
-    second = -(lane > 1);
-    third = -(lane > 0);
-    for (uint32_t w = 0; w < words; w++, x += GROUP) {
-        MARKS in[VECTORS];
-#pragma GCC unroll 16
-        for (uint32_t j = 0; j < VECTORS; j++) {
-            signed_lanes key = (signed_lanes)(load_magnitudes(x + j * WIDTH) & mask), zero = {0};
-            signed_lanes larger =
-                zero - (rotate_1(key) + first > key) - (rotate_2(key) + second > key) - (rotate_3(key) + third > key);
-            in[j] = less(larger, (int32_t)k);
-        }
-        bits[w] = pack(in);
-    }
 }
 
 /* All comparisons come first: the CPU would have to wait for the bits of a word before it could write its entries. */

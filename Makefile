@@ -62,7 +62,7 @@ mpich: ## run the tests of the exchange over MPI with MPICH; make test does so w
 torch: ## run the Python tests with the current PyTorch and Accelerate from PyPI, in a virtual environment of build/
 	@tools/install-deps.sh build test torch
 	@[ -x build/torch/bin/python ] || /usr/bin/python3 -m venv build/torch
-	@build/torch/bin/pip install --quiet numpy torch accelerate transformers
+	@build/torch/bin/pip install --quiet numpy torch accelerate transformers lightning
 	@$(call build,dev,-DFRUGRAD_PYTHON=$(CURDIR)/build/torch/bin/python)
 	@$(call verify,dev) -R '^python_'; status=$$?; cmake --preset dev -UFRUGRAD_PYTHON >/dev/null; exit $$status
 

@@ -65,8 +65,8 @@ def main():
     ddp = DistributedDataParallel(model, device_ids=[device.index] if cuda else None)
     optimizer = frugrad.torch.optimizer(model, torch.optim.SGD(ddp.parameters(), lr=a.rate, momentum=0.9))  # FruGrad 2
     each = len(images) // (world * a.batch)
-    first, total = 0, a.steps or a.epochs * each
-    state = frugrad.torch.DDPState(model, a.config, optimizer, total_steps=a.epochs * each)  # FruGrad 3
+    first, total, config = 0, a.steps or a.epochs * each, "dense" if a.dense else a.config
+    state = frugrad.torch.DDPState(model, config, optimizer, total_steps=a.epochs * each)  # FruGrad 3
     if not a.dense:
         ddp.register_comm_hook(state, frugrad.torch.hook)  # FruGrad 4
     if a.checkpoint and os.path.exists(a.checkpoint):

@@ -76,7 +76,7 @@ def main():
     ddp = DistributedDataParallel(model, device_ids=[device.index] if cuda else None)
     optimizer = frugrad.torch.optimizer(model, torch.optim.AdamW(ddp.parameters(), lr=a.rate))
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda s: 0.5 + 0.5 * math.cos(math.pi * s / a.steps))
-    state = frugrad.torch.DDPState(model, a.config, optimizer, total_steps=a.steps)
+    state = frugrad.torch.DDPState(model, "dense" if a.dense else a.config, optimizer, total_steps=a.steps)
     if not a.dense:
         ddp.register_comm_hook(state, frugrad.torch.hook)
     torch.manual_seed(1000 * a.seed + rank)  # each process reads other pieces

@@ -10,6 +10,7 @@ from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 import torch
 
 from .._core import Compressor, Config, Layout, Optimizer, Tensor
+from ._floats import warn_once
 from .checks import known_classes, refuse_scheduled, require_model, require_optimizer, unknown_optimizer
 
 _ANY = Layout([Tensor("any", (1024, 1024))])
@@ -93,7 +94,7 @@ class ConvertedOptimizer(torch.optim.Optimizer):
         return family(self._inner)
 
     def bind(self, source: Any, config: Config, total_steps: int, compressed: Set[int]) -> None:
-        """Follow a hook's state: ``source.compressing`` says whether gradients have been compressed by now.
+        """Follow a hook's state: ``source.step`` counts steps, ``source.compressing`` says whether any was compressed.
 
         compressed   ids of the parameters that the config compresses
         """
@@ -106,12 +107,20 @@ class ConvertedOptimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        if not self._merged and self._rule is not None and self._rule.merges and self._source.compressing:
-            self._merged = True
-            self._drop_momentum()
+        if not self._merged and self._rule is not None and self._rule.merges:
+            self._begin_merging()
         self._inner.param_groups = [part for group in self.param_groups for part in self._parts(group)]
         self._inner.step()
         return loss
+
+    def _begin_merging(self) -> None:
+        """From the first compressed gradient on, the residual is the momentum."""
+        if self._source.compressing:
+            self._merged = True
+            self._drop_momentum()
+        elif self._source.step == 0 and torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
+            warn_once("the hook was not called in backward(): nothing is compressed. Is it registered, by"
+                      " ddp.register_comm_hook(state, frugrad.torch.hook)? (Lightning does not do that on CPUs)")
 
     def _parts(self, group: Dict[str, Any]) -> List[Dict[str, Any]]:
         """A param group as it is, or its parameters that are sent whole and those that are compressed."""

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Draw docs/quality.svg and fill the table of README.md from recorded runs of models with 10 M parameters or more.
+"""Draw docs/quality.svg and fill the tables of README.md from recorded runs of models with 10 M parameters or more.
 
   readme_figure.py            write docs/quality.svg and the lines of README.md between <!-- quality --> and <!-- /quality -->
   readme_figure.py --check    write nothing; fail when one of them differs from the records
 
-Sources: results/full/*.jsonl (`frugrad compare --size full`) and results/train-torch-h200.jsonl (single runs of
-`python3 -m frugrad.torch.train`). Quality is accuracy over dense accuracy, or dense perplexity over perplexity. Bytes are
-those that one of four workers sends.
+Sources: results/evidence/*.jsonl (suite evidence of `frugrad compare`), results/full/*.jsonl (other suites of size full)
+and results/evidence-times-h200.jsonl (steps of one worker, alone on a GPU). Quality is accuracy or correlation over that
+of dense, or dense perplexity over perplexity. Bytes are those that one of four workers sends. The time of a step over a
+link is computed: the measured step of a worker, and then its measured bytes, one after the other.
 """
 
 import argparse
@@ -22,6 +23,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FIGURE = os.path.join("docs", "quality.svg")
 MARKS = re.compile(r"(<!-- quality -->\n).*?(<!-- /quality -->)", re.S)
 MINIMUM_PARAMETERS = 10e6
+LINKS = (("100 Mbit/s", 1e8), ("1 Gbit/s", 1e9), ("10 Gbit/s", 1e10))
 
 
 # ---- records -----------------------------------------------------------------------------------------------
@@ -34,26 +36,22 @@ def read_lines(pattern):
                 yield json.loads(line)
 
 
-def option(command, name):
-    found = re.search(rf"--{name} (\S+)", command)
-    return found.group(1) if found else None
-
-
 class Runs:
-    """Test runs of one model that differ in nothing but their seed."""
+    """Test runs that differ in nothing but their seed."""
 
-    def __init__(self, runs, what):
-        runs = list(runs)
-        if not runs:
-            sys.exit(f"readme_figure: no run of {what} is recorded")
-        if runs[0]["params"] < MINIMUM_PARAMETERS:
-            sys.exit(f"readme_figure: {what} is too small for the first page: {runs[0]['params']} parameters")
-        self.perplexity = runs[0].get("perplexity") is not None
-        self.values = [run["perplexity"] if self.perplexity else 100 * run["accuracy"] for run in runs]
+    def __init__(self, records):
+        first = records[0]["result"]
+        if first["params"] < MINIMUM_PARAMETERS:
+            sys.exit(f"readme_figure: {records[0]['task']} is too small for the first page: {first['params']} parameters")
+        self.label, self.metric = records[0]["label"], records[0]["metric"]
+        self.values = [record["result"][self.metric] * (1 if self.perplexity else 100) for record in records]
         self.mean = statistics.mean(self.values)
-        self.params, self.steps = runs[0]["params"], runs[0]["steps"]
-        self.bytes = runs[0]["bytes_sent"] / runs[0]["steps"]
-        self.dense_bytes = runs[0]["bytes_dense"] / runs[0]["steps"]
+        self.params = first["params"]
+        self.bytes, self.dense_bytes = (first[name] / first["steps"] for name in ("bytes_sent", "bytes_dense"))
+
+    @property
+    def perplexity(self):
+        return self.metric == "perplexity"
 
     def versus(self, dense):
         return 100 * (dense.mean / self.mean if self.perplexity else self.mean / dense.mean)
@@ -62,66 +60,87 @@ class Runs:
         return 100 * self.bytes / self.dense_bytes
 
     def text(self):
-        unit = "" if self.perplexity else " %"
+        unit = "" if self.metric != "accuracy" else " %"
         spread = f" ± {statistics.stdev(self.values):.1f}" if len(self.values) > 2 else ""
-        return f"{self.mean:.1f}{spread}{unit}"
+        return f"{self.mean:.{2 if self.perplexity else 1}f}{spread}{unit}"
 
 
-def compared(task, method):
-    """Tests of `frugrad compare --size full`."""
-    return Runs((r["result"] for r in read_lines("full/*.jsonl") if r["task"] == task and r["method"] == method
-                 and r["phase"] == "test" and "error" not in r), f"{task}, {method}")
+def collect(pattern):
+    """Task -> method -> runs, in the order of the records; runs that failed are left out."""
+    found = {}
+    for record in read_lines(pattern):
+        if record["phase"] == "test" and "error" not in record:
+            found.setdefault(record["task"], {}).setdefault(record["method"], []).append(record)
+    return {task: {method: Runs(records) for method, records in methods.items()} for task, methods in found.items()}
 
 
-def single(model, method, rate, warmup):
-    """Runs of `python3 -m frugrad.torch.train`."""
-    return Runs((r for r in read_lines("train-torch-h200.jsonl")
-                 if r["model"].startswith(model) and option(r["command"], "method") == method and r["rate"] == rate
-                 and f"warmup={warmup}" in r["command"]), f"{model}, {method}, rate {rate}, warm-up {warmup}")
+def step_times():
+    """Method -> milliseconds of a step of one worker, without an exchange."""
+    return {record["name"]: record["step_ms"] for record in read_lines("evidence-times-h200.jsonl")}
 
 
-def collect():
-    """Model -> (dense, [(sparsity, runs)])."""
-    gpt2 = "gpt2-small"
-    return {
-        "resnet18": (compared("resnet18-cifar10", "dense"), [("94 %", compared("resnet18-cifar10", "frugrad"))]),
-        "resnet50": (single("resnet50", "dense", 0.1, 20), [
-            ("94 %", single("resnet50", "hold=auto", 0.1, 20)),
-            ("99 %", single("resnet50", "frugrad,schedule=constant:0.99", 0.1, 20)),
-            ("99.9 %", single("resnet50", "schedule=constant:0.999", 0.1, 20))]),
-        "bert": (compared("bert-sst2", "dense"), [("94 %", compared("bert-sst2", "frugrad"))]),
-        "gpt2-30": (compared("gpt2-wikitext2", "dense"), [
-            ("94 %", single(gpt2, "frugrad-adam", 0.00024, 30)),
-            ("99 %", single(gpt2, "frugrad-adam,schedule=constant:0.99", 0.00024, 30)),
-            ("99.9 %", single(gpt2, "schedule=constant:0.999", 0.00024, 30))]),
-        "gpt2-150": (single(gpt2, "dense", 0.0006, 150), [("94 %", single(gpt2, "frugrad-adam", 0.0006, 150))]),
-    }
+# ---- the tables --------------------------------------------------------------------------------------------
+
+LANGUAGE = "gpt2-linux"
+NAMES = {"dense": "dense AdamW", "muon": "dense Muon", "frugrad": "**FruGrad 94 %, Adam**",
+         "frugrad-99": "**FruGrad 99 %, Adam**", "frugrad-999": "**FruGrad 99.9 %, Adam**",
+         "frugrad-muon": "**FruGrad 94 %, Muon**", "frugrad-muon-99": "**FruGrad 99 %, Muon**"}
 
 
-# ---- the table ---------------------------------------------------------------------------------------------
+def marked(versus):
+    """Bold where we lose."""
+    return f"**{versus:.1f} %**" if versus < 99.5 else f"{versus:.1f} %"
 
 
-def table(models):
-    rows = [("ResNet-18, CIFAR-10, accuracy", "resnet18", 0), ("BERT of 4 layers, SST-2, accuracy", "bert", 0),
-            ("ResNet-50, CIFAR-10, 2 epochs, accuracy", "resnet50", 1),
-            ("GPT-2 small, WikiText-2, perplexity", "gpt2-150", 0), ("the same, warm-up of 30 steps", "gpt2-30", 1)]
-    lines = ["| model, data, measure | parameters | sparsity | MB per step: dense, FruGrad | dense | FruGrad | vs dense | seeds: dense, FruGrad |",
-             "|---|---:|---:|---:|---:|---:|---:|---:|"]
-    for name, key, index in rows:
-        dense, (sparsity, runs) = models[key][0], models[key][1][index]
-        versus = runs.versus(dense)
-        lost = "**" if versus < 99.5 else ""
-        lines.append(f"| {name} | {runs.params / 1e6:.{0 if runs.params > 1e8 else 1}f} M | {sparsity} "
-                     f"| {runs.dense_bytes / 1e6:.1f}, {runs.bytes / 1e6:.1f} | {dense.text()} | {runs.text()} "
-                     f"| {lost}{versus:.1f} %{lost} | {len(dense.values)}, {len(runs.values)} |")
+def seconds(value):
+    return f"{value:.0f} s" if value >= 9.5 else f"{value:.1f} s" if value >= 0.95 else f"{1e3 * value:.0f} ms"
+
+
+def language_table(methods, times):
+    dense = methods["dense"]
+    lines = [f"| GPT-2 small, {dense.params / 1e6:.0f} M parameters, linux-text | MB per step | perplexity | vs dense AdamW"
+             f" | step over {', '.join(name for name, _ in LINKS)} | seeds |",
+             "|---|---:|---:|---:|---:|---:|"]
+    for method in sorted(methods, key=lambda name: methods[name].mean):
+        runs, wire = methods[method], ""
+        if method in times:
+            wire = ", ".join(seconds(times[method] / 1e3 + 8 * runs.bytes / speed) for _, speed in LINKS)
+        lines.append(f"| {NAMES.get(method, runs.label)} | {runs.bytes / 1e6:.1f} | {runs.text()} | {runs.versus(dense):.1f} % "
+                     f"| {wire} | {len(runs.values)} |")
     return "\n".join(lines) + "\n"
+
+
+OTHERS = [("resnet18-cifar10", "ResNet-18, CIFAR-10, 30 epochs, accuracy", ("frugrad", "frugrad-99", "frugrad-999")),
+          ("resnet50-cifar10", "ResNet-50, CIFAR-10, accuracy", ("frugrad", "frugrad-99")),
+          ("minilm-sst2", "MiniLM fine-tuned, SST-2, accuracy", ("frugrad", "frugrad-99")),
+          ("minilm-mrpc", "MiniLM fine-tuned, MRPC, accuracy", ("frugrad", "frugrad-99")),
+          ("minilm-cola", "MiniLM fine-tuned, CoLA, Matthews", ("frugrad", "frugrad-99"))]
+OLDER = [("bert-sst2", "BERT of 4 layers from scratch, SST-2, accuracy", ("frugrad",))]
+SPARSITY = {"frugrad": "94 %", "frugrad-99": "99 %", "frugrad-999": "99.9 %"}
+
+
+def other_rows(tasks, wanted):
+    for task, name, methods in wanted:
+        for method in methods:
+            if task not in tasks or method not in tasks[task]:
+                continue
+            dense, runs = tasks[task]["dense"], tasks[task][method]
+            yield (f"| {name} | {runs.params / 1e6:.1f} M | {SPARSITY[method]} | {runs.dense_bytes / 1e6:.1f}, "
+                   f"{runs.bytes / 1e6:.1f} | {dense.text()} | {runs.text()} | {marked(runs.versus(dense))} "
+                   f"| {len(dense.values)}, {len(runs.values)} |")
+
+
+def tables(evidence, full, times):
+    head = ["| other models, data, measure | parameters | sparsity | MB per step: dense, FruGrad | dense | FruGrad | vs dense"
+            " | seeds: dense, FruGrad |", "|---|---:|---:|---:|---:|---:|---:|---:|"]
+    rows = [*other_rows(evidence, OTHERS), *other_rows(full, OLDER)]
+    return language_table(evidence[LANGUAGE], times) + "\n" + "\n".join(head + rows) + "\n"
 
 
 # ---- the figure --------------------------------------------------------------------------------------------
 
-WIDTH, HEIGHT = 760, 400
+WIDTH, HEIGHT = 760, 420
 LEFT, RIGHT, TOP, BOTTOM = 62, 24, 44, 52
-X_RANGE, Y_RANGE = (0.25, 130.0), (10.0, 125.0)
 STYLE = """
   .panel { fill: #ffffff; stroke: #d0d7de }
   text { font: 13px system-ui, sans-serif; fill: #24292f }
@@ -129,31 +148,32 @@ STYLE = """
   .small { font-size: 12px; fill: #57606a }
   .grid { stroke: #d0d7de; stroke-width: 1 }
   .level { stroke: #57606a; stroke-width: 1.2; stroke-dasharray: 5 4 }
-  .dense { fill: #24292f }
   @media (prefers-color-scheme: dark) {
     .panel { fill: #0d1117; stroke: #30363d }
     text { fill: #e6edf3 }
     .small { fill: #9198a1 }
     .grid { stroke: #30363d }
     .level { stroke: #9198a1 }
-    .dense { fill: #e6edf3 }
   }
 """
-# Key, color, radius of a ring (0: filled), label and where it is (x in percent of bytes, y in percent of quality).
-SERIES = [("resnet50", "#0f9d74", 0, "ResNet-50, 23.5 M, 2 epochs, rate not searched", 0.62, 117.5),
-          ("resnet18", "#2f81c7", 0, "ResNet-18, 11.2 M", 12.5, 105.5),
-          ("bert", "#a959a0", 9, "BERT, 28.5 M", 12.5, 95),
-          ("gpt2-150", "#d95b24", 6, "GPT-2 small, 124 M, warm-up 150", 12.5, 85),
-          ("gpt2-30", "#d95b24", 0, "GPT-2 small, 124 M, warm-up 30", 2.4, 63)]
+OURS, MUON, RIVAL = "#d95b24", "#2f81c7", "#8a8f98"
 
 
-def x_of(share):
-    low, high = (math.log(v) for v in X_RANGE)
-    return LEFT + (math.log(share) - low) / (high - low) * (WIDTH - LEFT - RIGHT)
+class Plane:
+    """Percent of dense's bytes, on a log scale, and percent of dense's quality."""
 
+    def __init__(self, points):
+        shares, qualities = ([point[i] for point in points] for i in (0, 1))
+        self.x_range = 0.7 * min(shares), 1.6 * max(shares)
+        self.y_range = 10 * math.floor(min(qualities) / 10), 10 * math.ceil(max(qualities) / 10 + 0.5)
 
-def y_of(quality):
-    return HEIGHT - BOTTOM - (quality - Y_RANGE[0]) / (Y_RANGE[1] - Y_RANGE[0]) * (HEIGHT - TOP - BOTTOM)
+    def x(self, share):
+        low, high = (math.log(v) for v in self.x_range)
+        return LEFT + (math.log(share) - low) / (high - low) * (WIDTH - LEFT - RIGHT)
+
+    def y(self, quality):
+        low, high = self.y_range
+        return HEIGHT - BOTTOM - (quality - low) / (high - low) * (HEIGHT - TOP - BOTTOM)
 
 
 def text(x, y, words, anchor="middle", kind="", color=""):
@@ -161,40 +181,49 @@ def text(x, y, words, anchor="middle", kind="", color=""):
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{attribute}>{words}</text>'
 
 
-def axes():
-    parts = [text(LEFT, 27, "Quality against bytes sent, relative to dense training; four workers", "start", "title")]
-    for share in (0.3, 1, 3, 10, 30, 100):
-        x = x_of(share)
-        parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>')
-        parts.append(text(x, HEIGHT - BOTTOM + 18, f"{share:g} %", kind="small"))
-    for quality in range(20, 121, 20):
-        y = y_of(quality)
+def axes(plane, dense):
+    parts = [text(LEFT, 27, f"GPT-2 small, {dense.params / 1e6:.0f} M: quality against bytes, relative to dense AdamW;"
+                  " four workers", "start", "title")]
+    for share in (0.1, 0.3, 1, 3, 10, 30, 100, 300):
+        if plane.x_range[0] <= share <= plane.x_range[1]:
+            x = plane.x(share)
+            parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>')
+            parts.append(text(x, HEIGHT - BOTTOM + 18, f"{share:g} %", kind="small"))
+    step = 20 if plane.y_range[1] - plane.y_range[0] > 100 else 10
+    for quality in range(int(math.ceil(plane.y_range[0] / step)) * step, int(plane.y_range[1]) + 1, step):
+        y = plane.y(quality)
         parts.append(f'<line class="{"level" if quality == 100 else "grid"}" x1="{LEFT}" x2="{WIDTH - RIGHT}" '
                      f'y1="{y:.1f}" y2="{y:.1f}"/>')
         parts.append(text(LEFT - 8, y + 4, f"{quality} %", "end", "small"))
     parts.append(text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 12, "bytes that a worker sends, percent of dense (log scale)", kind="small"))
     parts.append(f'<text class="small" text-anchor="middle" transform="translate(16 {(TOP + HEIGHT - BOTTOM) / 2:.0f}) '
-                 f'rotate(-90)">quality, percent of dense</text>')
+                 f'rotate(-90)">quality, percent of dense AdamW</text>')
     return parts
 
 
-def draw(models):
-    parts = axes()
-    for key, color, ring, label, x, y in SERIES:
-        dense, points = models[key]
-        spots = [(x_of(runs.share()), y_of(runs.versus(dense)), sparsity) for sparsity, runs in points]
-        line = " ".join(f"{a:.1f},{b:.1f}" for a, b, _ in spots)
-        if len(spots) > 1:
-            parts.append(f'<polyline points="{line}" fill="none" stroke="{color}" stroke-width="2"/>')
-        for a, b, sparsity in spots:
-            paint = f'fill="none" stroke="{color}" stroke-width="2"' if ring else f'fill="{color}"'
-            parts.append(f'<circle cx="{a:.1f}" cy="{b:.1f}" r="{ring or 5}" {paint}/>')
-            if key == "gpt2-30":
-                parts.append(text(a, b + 21, sparsity, kind="small"))
-        parts.append(text(x_of(x), y_of(y) + 4, label, "start", color=color))
-    parts.append(f'<circle class="dense" cx="{x_of(100):.1f}" cy="{y_of(100):.1f}" r="6"/>')
-    parts.append(text(x_of(100), y_of(100) - 12, "dense"))
-    body = "\n".join(parts)
+def place(spots):
+    """Labels beside their points, on the side with room, moved apart where they would overlap."""
+    placed = []
+    for x, y, words, color in sorted(spots, key=lambda spot: spot[1]):
+        width = 6.7 * len(words)
+        left = x + 9 + width > WIDTH - RIGHT
+        begin, line = (x - 9 - width if left else x + 9), y + 4
+        while any(abs(line - other) < 14 and begin < end and start < begin + width for start, end, other in placed):
+            line += 2
+        placed.append((begin, begin + width, line))
+        yield text(x - 9 if left else x + 9, line, words, "end" if left else "start", color=color)
+
+
+def draw(methods):
+    dense = methods["dense"]
+    plane = Plane([(runs.share(), runs.versus(dense)) for runs in methods.values()])
+    parts, spots = axes(plane, dense), []
+    for method, runs in methods.items():
+        color = RIVAL if "frugrad" not in method or method == "frugrad-paper" else MUON if "muon" in method else OURS
+        x, y = plane.x(runs.share()), plane.y(runs.versus(dense))
+        parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="{color}"/>')
+        spots.append((x, y, NAMES.get(method, runs.label).strip("*"), color if color != RIVAL else ""))
+    body = "\n".join(parts + list(place(spots)))
     return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" role="img">\n'
             f"<title>Quality against bytes sent</title>\n<style>{STYLE}</style>\n"
             f'<rect class="panel" x="0.5" y="0.5" width="{WIDTH - 1}" height="{HEIGHT - 1}" rx="6"/>\n{body}\n</svg>\n')
@@ -207,12 +236,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; fail where something would change")
     args = parser.parse_args()
-    models = collect()
+    evidence = collect("evidence/*.jsonl")
+    if LANGUAGE not in evidence:
+        sys.exit(f"readme_figure: no run of {LANGUAGE} is recorded")
     with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as file:
         readme = file.read()
     if not MARKS.search(readme):
         sys.exit("readme_figure: README.md has no <!-- quality --> ... <!-- /quality -->")
-    made = {"README.md": MARKS.sub(lambda mark: mark[1] + table(models) + mark[2], readme), FIGURE: draw(models)}
+    filled = tables(evidence, collect("full/*.jsonl"), step_times())
+    made = {"README.md": MARKS.sub(lambda mark: mark[1] + filled + mark[2], readme), FIGURE: draw(evidence[LANGUAGE])}
     for name, content in made.items():
         path = os.path.join(ROOT, name)
         old = open(path, encoding="utf-8").read() if os.path.exists(path) else None

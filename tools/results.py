@@ -11,7 +11,7 @@ What stands between these marks is replaced; all else in a page is kept:
   <!-- results: paper tables -->           a table for each task
   <!-- results: paper losses -->           sentences in which FruGrad comes off worse
   <!-- results: paper charts KIND... -->   charts of these kinds, as files in docs/results/
-  <!-- results: paper@full -->             the same of results/full/*.jsonl: what was trained on a GPU
+  <!-- results: paper@full -->             the same of results/full/*.jsonl: what was trained on a GPU; likewise @evidence
   <!-- results: files -->                  the files, their runs and machines
   <!-- /results -->
 
@@ -34,7 +34,7 @@ CHARTS = os.path.join("docs", "results")
 MARKS = re.compile(r"(<!-- results: ([^>]*?) -->\n).*?(<!-- /results -->)", re.S)
 KEY = ("suite", "size", "task", "method", "phase", "seed", "rate")
 # What `frugrad compare --data DIR` looks for in DIR.
-FOLDERS = "fashion-mnist|cifar10|wikitext-2|glue|tokenizers"
+FOLDERS = "fashion-mnist|cifar10|wikitext-2|linux-text|glue|minilm|tokenizers"
 PATH = re.compile(r"""(?<![^\s"'=:(])(?:~|\.{1,2})?/[^\s"'):,]+""")
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
@@ -269,7 +269,7 @@ def region(books: Dict[str, Book], words: List[str], page: str) -> str:
 
 def fill(args: argparse.Namespace) -> None:
     program = args.program or os.environ.get("FRUGRAD") or os.path.join(args.root, "build", "release", "frugrad")
-    books = {folder: Book(args.root, program, folder) for folder in ("compare", "full")}
+    books = {folder: Book(args.root, program, folder) for folder in ("compare", "full", "evidence")}
     wrong = []
     for page in PAGES:
         path = os.path.join(args.root, page)

@@ -10,10 +10,14 @@ tool=$FRUGRAD_SOURCE/tools/results.py
 python3 -B "$tool" fill --check || fail "a page does not match results/compare"
 cd "$FRUGRAD_SOURCE"
 # -- records call a method what `frugrad compare` calls it now, in words of the field
-for suite in paper ablation sparsity structured scaling momentum sgc; do
-    "$FRUGRAD" compare --suite "$suite" --plan --out "$work/none" | sed -n "s/^# [^ ]*, \([^ ]*\): /$suite \1 /p" >>"$work/names"
+mkdir -p "$work/data/linux-text"
+touch "$work/data/linux-text/test.u16" # a plan reads nothing
+for suite in paper ablation sparsity structured scaling momentum sgc evidence; do
+    options=
+    [ "$suite" = evidence ] && options="--size full --tasks gpt2-linux --data $work/data"
+    "$FRUGRAD" compare --suite "$suite" $options --plan --out "$work/none" | sed -n "s/^# [^ ]*, \([^ ]*\): /$suite \1 /p" >>"$work/names"
 done
-python3 - "$work/names" results/compare/*.jsonl results/full/*.jsonl <<'PY'
+python3 - "$work/names" results/compare/*.jsonl results/full/*.jsonl results/evidence/*.jsonl <<'PY'
 import json, re, sys
 names = {tuple(line.rstrip("\n").split(" ", 2)[:2]): line.rstrip("\n").split(" ", 2)[2] for line in open(sys.argv[1], encoding="utf-8")}
 assert len(names) > 120, len(names)
@@ -26,7 +30,7 @@ for path in sys.argv[2:]:
 bad = [name for name in names.values() if re.search(r"forgot|nothing held|held|owner|hand on|left behind", name)]
 assert not bad, bad
 PY
-! grep -REl '"(command|error)":"[^"]*[ =](/|~/|\.\./)' results/compare results/full 2>/dev/null || fail "a record has a local path"
+! grep -REl '"(command|error)":"[^"]*[ =](/|~/|\.\./)' results/compare results/full results/evidence 2>/dev/null || fail "a record has a local path"
 ! grep -REl '"data": ?"(/|~/|\.\./)' results || fail "a record has a local path to its data"
 
 # -- slim: fewer bytes, no local path, the same tables

@@ -458,15 +458,17 @@ class OnADevice(Case):
         if there.returncode:
             self.skipTest("no GPU")
         losses = {}
-        for model, data in (GPT2, "text"), ("resnet18:width=4", "cifar10"):
-            for passes in "eager", "auto":
+        for model, data, kinds in (GPT2, "text", ("eager", "auto", "compiled")), (
+                "resnet18:width=4", "cifar10", ("eager", "auto")):
+            for passes in kinds:
                 words = ["--model", model, "--data", str(self.folder / data), "--steps", "12", "--batch", "8",
                          "--workers", "2", "--passes", passes, "--json", "--quiet", "--threads", "1"]
                 ran = subprocess.run([sys.executable, "-B", "-m", "frugrad.torch.train", *words], env=env,
                                      capture_output=True, text=True, timeout=300)
                 self.assertEqual((ran.returncode, "not recorded" in ran.stderr), (0, False), ran.stderr)
                 losses[passes] = json.loads(ran.stdout)["train_loss"]
-            self.assertAlmostEqual(losses["eager"], losses["auto"], delta=2e-3 * losses["eager"])
+            for passes in kinds:
+                self.assertAlmostEqual(losses["eager"], losses[passes], delta=2e-3 * losses["eager"])
 
 
 if __name__ == "__main__":

@@ -1,0 +1,141 @@
+#!/usr/bin/env bash
+# `frugrad keygen`, `serve` and `join`: a run with two clients learns; server and clients that are killed continue with
+# the same bits; local clients need no set-up; who does not belong gets one line that says what to do.
+. "$(dirname "$0")/../support/script.sh"
+cd "$work"
+
+rounds=4
+job="--model mlp --data builtin --samples 400 --rounds $rounds --local-steps 8 --eval-every $rounds --deadline 1000"
+port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+at="127.0.0.1:$port"
+
+# -- keys: private ones are for their owner only, and never replaced
+"$FRUGRAD" keygen server >server.line
+"$FRUGRAD" keygen a --name alice >a.line
+"$FRUGRAD" keygen b >b.line
+"$FRUGRAD" keygen stranger >/dev/null
+cmp -s a.line a.pub || fail "keygen prints $(cat a.line), and a.pub has $(cat a.pub)"
+grep -q '^ed25519:[A-Za-z0-9+/]*= alice$' a.pub || fail "a.pub: $(cat a.pub)"
+[ "$(stat -c %a a)" = 600 ] || fail "the key can be read by others: $(stat -c %a a)"
+if "$FRUGRAD" keygen a >/dev/null 2>err; then fail "keygen replaces a key"; fi
+grep -q 'never replaced' err || fail "$(cat err)"
+cat a.pub b.pub >clients.txt
+
+serve() { # DIR
+    exec "$FRUGRAD" serve $job --clients clients.txt --listen "$at" --save "$1" --key server
+}
+join() { # KEY SHARE STATE
+    exec "$FRUGRAD" join "$at" --key "$1" --server server.pub --data builtin --samples 400 --share "$2" --state "$3" \
+        --patience 60
+}
+wait_for() { # FILE PATTERN
+    for _ in $(seq 600); do
+        if grep -q "$2" "$1" 2>/dev/null; then return; fi
+        sleep 0.05
+    done
+    fail "no '$2' in $1: $(cat "$1")"
+}
+
+# -- a run without faults
+(serve straight) >straight.out 2>straight.err &
+server=$!
+wait_for straight.err 'listening at port'
+(join a 1/2 a.straight) >a.out 2>a.err &
+first=$!
+(join b 2/2 b.straight) >b.out 2>b.err || fail "join: $(cat b.err)"
+wait $first || fail "join: $(cat a.err)"
+wait $server || fail "serve: $(cat straight.err)"
+grep -q "^$rounds rounds, loss .* accuracy " straight.out || fail "serve: $(cat straight.out)"
+grep -q "^$rounds rounds, $rounds updates counted, 0 refused" a.out || fail "join: $(cat a.out)"
+[ "$(wc -l <straight/rounds.jsonl)" = $rounds ] || fail "rounds.jsonl: $(cat straight/rounds.jsonl)"
+"$FRUGRAD" serve --status --save straight >status || fail "no status"
+grep -q "^alice .* $rounds  *0  *0 " status || fail "status: $(cat status)"
+"$FRUGRAD" serve --status --save straight --json | python3 -c '
+import json, sys
+status = json.load(sys.stdin)
+assert status["done"] and status["round"] == 4 and len(status["clients"]) == 2, status
+assert [r["updates"] for r in status["history"]] == [2] * 4, status["history"]' || fail "status as JSON"
+"$FRUGRAD" eval --model mlp --data builtin --samples 400 --weights straight/weights.safetensors --json >/dev/null ||
+    fail "the weights cannot be evaluated"
+
+# -- everybody is killed again and again, and the result has the same bits
+kills=0
+: >faults.err
+start_server() { (serve faults) >faults.out 2>>faults.err & server=$!; }
+start_a() { (join a 1/2 a.faults) >a.out 2>>a.err & first=$!; }
+start_b() { (join b 2/2 b.faults) >b.out 2>>b.err & second=$!; }
+start_server
+start_a
+start_b
+for i in $(seq 200); do
+    sleep "0.$((RANDOM % 3))$((RANDOM % 10))"
+    if [ -e faults/weights.safetensors ] || [ $kills -ge 12 ]; then break; fi
+    case $((i % 3)) in
+    0) if kill -9 $server 2>/dev/null; then wait $server 2>/dev/null || true; start_server; kills=$((kills + 1)); fi ;;
+    1) if kill -9 $first 2>/dev/null; then wait $first 2>/dev/null || true; start_a; kills=$((kills + 1)); fi ;;
+    2) if kill -9 $second 2>/dev/null; then wait $second 2>/dev/null || true; start_b; kills=$((kills + 1)); fi ;;
+    esac
+done
+wait $server || fail "serve after $kills kills: $(tail -5 faults.err)"
+wait $first $second || true # a client that comes when the run is over finds no server
+[ $kills -ge 3 ] || fail "only $kills processes were killed"
+cmp -s straight/weights.safetensors faults/weights.safetensors || fail "other weights after $kills kills"
+python3 - <<'PY' || fail "an update was lost or counted twice"
+import json
+
+status = json.load(open("faults/status.json"))
+assert [c["counted"] for c in status["clients"]] == [4, 4], status["clients"]
+PY
+
+# -- local clients: one command
+"$FRUGRAD" serve --model mlp --data builtin --samples 400 --local-clients 3 --rounds 2 --local-steps 4 --quiet \
+    --server-optimizer momentum --robust trim --down density=0.1,feedback=plain,min_size=1 --json >local.json 2>err ||
+    fail "local clients: $(cat err)"
+python3 -c 'import json; r = json.load(open("local.json")); assert r["rounds"] == 2 and r["loss"] > 0, r' ||
+    fail "local clients: $(cat local.json)"
+[ ! -s err ] || fail "--quiet prints $(cat err)"
+
+# -- one line for those who do not belong, on both sides
+(serve gate) >gate.out 2>gate.err &
+server=$!
+wait_for gate.err 'listening at port'
+refused() { # TEXT JOIN-OPTIONS...
+    local text=$1
+    shift
+    if "$FRUGRAD" join "$at" --patience 5 "$@" >/dev/null 2>err; then fail "let in: $*"; fi
+    grep -q -- "$text" err || fail "$*: $(cat err)"
+}
+refused 'ask its operator to add the line of your .pub file' --key stranger --server server.pub --data builtin
+wait_for gate.err 'refused: its key is not in the list of clients'
+refused 'the server has another key than --server says' --key a --server b.pub --data builtin
+mkdir empty
+refused 'expected a directory' --key a --server server.pub --data empty
+refused 'neither a public key' --key a --server nobody --data builtin
+refused "'frugrad keygen nothing' makes a key" --key nothing --server server.pub --data builtin
+refused 'expected I/N' --key a --server server.pub --data builtin --share 3/2
+chmod 644 b
+refused 'chmod 600 b' --key b --server server.pub --data builtin
+chmod 600 b
+kill $server
+if wait $server; then fail "an interrupted server reports success"; fi
+grep -q 'the same command continues the run in gate' gate.err || fail "$(cat gate.err)"
+
+# -- mistakes of the operator
+bad() { # TEXT SERVE-OPTIONS...
+    local text=$1
+    shift
+    if "$FRUGRAD" serve "$@" >/dev/null 2>err; then fail "accepted: $*"; fi
+    grep -q -- "$text" err || fail "$*: $(cat err)"
+}
+bad '--local-clients 2' --data builtin
+bad '--clients missing' --model mlp --data builtin --save x
+bad 'cannot be read; it lists the public keys' --model mlp --data builtin --save x --clients nothing
+echo nonsense >wrong.txt
+bad 'wrong.txt: line 1: expected a public key' --model mlp --data builtin --save x --clients wrong.txt
+bad 'repeat its options, or name another directory' $job --rate 0.5 --clients clients.txt --save straight --key server
+bad 'expected HOST:PORT' $job --clients clients.txt --save y --listen 127.0.0.1:1x
+bad 'cannot listen at 192.0.2.77:7700' $job --clients clients.txt --save y --listen 192.0.2.77:7700
+bad 'local has no effect here' --model mlp --data builtin --local-clients 2 --config local=4
+bad 'no run has begun' --status --save nowhere
+
+echo "cli_federated: a run survives $kills kills with the same bits, and lets nobody in who does not belong"

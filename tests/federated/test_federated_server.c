@@ -1,0 +1,519 @@
+/*
+ * test_federated_server.c - a server in a thread and clients in the test: who is let in, what is refused, transfers
+ * that break off, and a server that starts again.
+ */
+#define _GNU_SOURCE /* nftw */
+#include "support/assertions.h"
+
+#include "base/crc32c.h"
+#include "federated/client.h"
+#include "federated/message_stream.h"
+#include "federated/server.h"
+#include "io/files.h"
+
+#include <ftw.h>
+#include <math.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define N      4000u
+#define CONFIG "density=0.05,feedback=plain,residual=f32,min_size=1"
+#define JOB    "{\"config\":\"" CONFIG "\"}"
+
+/** A server, its directory, and the keys of three clients, of which two are listed. */
+typedef struct scene {
+    char directory[64], clients[128], address[32];
+    fgf_key *server_key, *key[3];
+    frug_layout *layout;
+    float weights[N];
+    fgf_server_options options;
+    fgf_server *server;
+    pthread_t thread;
+} scene;
+
+static void write_list(scene *s, int count) {
+    char text[512] = "# clients\n", key[FGF_PUBLIC_TEXT];
+    for (int i = 0; i < count; i++) {
+        fgf_public_key public = fgf_key_public(s->key[i]);
+        sprintf(text + strlen(text), "%s client-%d\n", fgf_public_text(&public, key), i);
+    }
+    assert_int_equal(fgio_file_write(s->clients, text, strlen(text)), 0);
+}
+
+static void *run_server(void *arg) {
+    fgio_reason why;
+    assert_int_equal(fgf_server_run(((scene *)arg)->server, &why), 0);
+    return NULL;
+}
+
+static void start_server(scene *s) {
+    fgio_reason why = {""};
+    s->options = (fgf_server_options){.listen = "127.0.0.1:0",
+                                      .key = s->server_key,
+                                      .clients_file = s->clients,
+                                      .state = {.directory = s->directory,
+                                                .layout = s->layout,
+                                                .weights = s->weights,
+                                                .optimizer = "average",
+                                                .job = JOB,
+                                                .rounds = 3,
+                                                .sum = {.robust = FGF_ROBUST_CLIP}},
+                                      .rule = {.rounds = 3, .quorum = 2, .deadline = 1000, .stale_max = 0},
+                                      .config = CONFIG,
+                                      .threads = 2,
+                                      .connections_max = 100,
+                                      .linger = 0.1};
+    if (fgf_server_create(&s->options, &s->server, &why) != 0)
+        fail_msg("%s", why.text);
+    snprintf(s->address, sizeof s->address, "127.0.0.1:%u", fgf_server_port(s->server));
+    assert_int_equal(pthread_create(&s->thread, NULL, run_server, s), 0);
+}
+
+static void stop_server(scene *s) {
+    fgf_server_stop(s->server);
+    pthread_join(s->thread, NULL);
+    fgf_server_destroy(s->server);
+    s->server = NULL;
+}
+
+static int open_scene(void **state) {
+    scene *s = calloc(1, sizeof *s);
+    strcpy(s->directory, "/tmp/frugrad-test-XXXXXX");
+    assert_non_null(mkdtemp(s->directory));
+    snprintf(s->clients, sizeof s->clients, "%s/clients.txt", s->directory);
+    s->server_key = fgf_key_generate();
+    for (int i = 0; i < 3; i++)
+        s->key[i] = fgf_key_generate();
+    assert_int_equal(frug_layout_flat(N, &s->layout), FRUG_OK);
+    for (unsigned i = 0; i < N; i++)
+        s->weights[i] = (float)i / N;
+    write_list(s, 2);
+    start_server(s);
+    *state = s;
+    return 0;
+}
+
+static int remove_entry(const char *path, const struct stat *info, int kind, struct FTW *where) {
+    (void)info;
+    (void)kind;
+    (void)where;
+    return remove(path);
+}
+
+static int close_scene(void **state) {
+    scene *s = *state;
+    if (s->server)
+        stop_server(s);
+    for (int i = 0; i < 3; i++)
+        fgf_key_destroy(s->key[i]);
+    fgf_key_destroy(s->server_key);
+    frug_layout_destroy(s->layout);
+    nftw(s->directory, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    free(s);
+    return 0;
+}
+
+/* ---- clients ---- */
+
+static fgf_client_options client_options(scene *s, int i, char *directory) {
+    sprintf(directory, "%s/client-%d", s->directory, i);
+    return (fgf_client_options){.server = s->address,
+                                .key = s->key[i],
+                                .server_key = fgf_key_public(s->server_key),
+                                .directory = directory,
+                                .patience = 20};
+}
+
+/** One client as a thread: it changes weights by a rule of the round and its number. */
+typedef struct trainee {
+    scene *s;
+    int number, rounds;
+    bool leaves; /* after its rounds; otherwise it stays to the end of the run */
+    float last[N];
+} trainee;
+
+static void change(float *w, int number, uint64_t round) {
+    for (unsigned i = 0; i < N; i++)
+        w[i] -= (float)((i * 7919u + (unsigned)number * 31u + (unsigned)round * 17u) % 101) * 1e-3f;
+}
+
+static void *train(void *arg) {
+    trainee *t = arg;
+    char directory[96];
+    fgf_client_options options = client_options(t->s, t->number, directory);
+    fgf_client *client = NULL;
+    fgio_reason why = {""};
+    uint64_t round;
+    if (fgf_client_open(&options, &client, &why) != 0 || fgf_client_join(client, t->s->layout, 10, &why) != 0)
+        fail_msg("%s", why.text);
+    for (int done = 0; !(t->leaves && done == t->rounds); done++) {
+        int more = fgf_client_pull(client, t->last, &round, &why);
+        assert_true(more >= 0);
+        if (more == 0)
+            break;
+        change(t->last, t->number, round);
+        assert_int_equal(fgf_client_push(client, t->last, 1, &why), 1);
+    }
+    fgf_client_close(client);
+    return NULL;
+}
+
+static void train_two(scene *s, int rounds, bool leaves, trainee *a, trainee *b) {
+    pthread_t other;
+    *a = (trainee){.s = s, .number = 0, .rounds = rounds, .leaves = leaves};
+    *b = (trainee){.s = s, .number = 1, .rounds = rounds, .leaves = leaves};
+    assert_int_equal(pthread_create(&other, NULL, train, b), 0);
+    train(a);
+    pthread_join(other, NULL);
+}
+
+static void two_clients_and_the_server_end_with_the_same_weights(void **state) {
+    scene *s = *state;
+    trainee *a = malloc(sizeof *a), *b = malloc(sizeof *b);
+    uint64_t round;
+    train_two(s, 3, false, a, b);
+    pthread_join(s->thread, NULL);
+    const float *weights = fgf_server_weights(s->server, &round);
+    assert_int_equal(round, 3);
+    assert_true(fgf_server_is_done(s->server));
+    assert_memory_equal(a->last, weights, sizeof a->last);
+    assert_memory_equal(b->last, weights, sizeof b->last);
+    assert_true(memcmp(weights, s->weights, sizeof s->weights) != 0);
+    char *status = fgf_server_status(s->server);
+    assert_non_null(strstr(status, "\"round\":3"));
+    free(status);
+    fgf_server_destroy(s->server);
+    s->server = NULL;
+    free(a);
+    free(b);
+}
+
+static void a_server_that_starts_again_gives_the_same_bits(void **state) {
+    scene *s = *state, *other;
+    trainee *a = malloc(sizeof *a), *b = malloc(sizeof *b);
+    float straight[N];
+    uint64_t round;
+    train_two(s, 3, false, a, b);
+    memcpy(straight, a->last, sizeof straight);
+    open_scene((void **)&other);
+    for (int i = 0; i < 3; i++) { /* the same clients: sums are in the order of keys */
+        fgf_key_destroy(other->key[i]);
+        other->key[i] = s->key[i];
+        s->key[i] = fgf_key_generate();
+    }
+    write_list(other, 2);
+    stop_server(other);
+    for (int i = 0; i < 3; i++) {
+        start_server(other);
+        train_two(other, 1, true, a, b);
+        stop_server(other);
+    }
+    start_server(other);
+    const float *weights = fgf_server_weights(other->server, &round);
+    assert_int_equal(round, 3);
+    assert_memory_equal(weights, straight, sizeof straight);
+    pthread_join(other->thread, NULL);
+    fgf_server_destroy(other->server);
+    other->server = NULL;
+    close_scene((void **)&other);
+    pthread_join(s->thread, NULL);
+    fgf_server_destroy(s->server);
+    s->server = NULL;
+    free(a);
+    free(b);
+}
+
+static int open_as(scene *s, const fgf_key *key, fgf_public_key server, fgio_reason *why) {
+    char directory[96];
+    fgf_client *client = NULL;
+    fgf_client_options options = client_options(s, 0, directory);
+    options.key = key;
+    options.server_key = server;
+    options.patience = 2;
+    int status = fgf_client_open(&options, &client, why);
+    fgf_client_close(client);
+    return status;
+}
+
+static void only_listed_keys_are_let_in_and_only_the_pinned_server_is_trusted(void **state) {
+    scene *s = *state;
+    fgio_reason why = {""};
+    fgf_public_key server = fgf_key_public(s->server_key);
+    assert_int_equal(open_as(s, s->key[0], server, &why), 0);
+    assert_int_equal(open_as(s, s->key[2], server, &why), -1);
+    assert_non_null(strstr(why.text, "ask its operator to add the line of your .pub file"));
+    assert_int_equal(open_as(s, s->key[0], fgf_key_public(s->key[1]), &why), -1);
+    assert_non_null(strstr(why.text, "another key than --server says"));
+}
+
+static void a_revoked_key_is_let_go_and_not_let_in_again(void **state) {
+    scene *s = *state;
+    char directory[96];
+    fgf_client *client = NULL;
+    fgf_client_options options = client_options(s, 1, directory);
+    fgio_reason why = {""};
+    float weights[N];
+    uint64_t round;
+    assert_int_equal(fgf_client_open(&options, &client, &why), 0);
+    assert_int_equal(fgf_client_join(client, s->layout, 10, &why), 0);
+    assert_int_equal(fgf_client_pull(client, weights, &round, &why), 1);
+    write_list(s, 1);
+    change(weights, 1, 0);
+    int result = 1;
+    for (int i = 0; i < 100 && result == 1; i++) { /* the list is read again some times a second */
+        usleep(50000);
+        result = open_as(s, s->key[1], fgf_key_public(s->server_key), &why) == 0 ? 1 : 0;
+    }
+    assert_int_equal(result, 0);
+    assert_int_equal(fgf_client_push(client, weights, 1, &why), -1);
+    assert_non_null(strstr(why.text, "does not accept this key"));
+    fgf_client_close(client);
+}
+
+static void another_model_is_refused_with_what_to_do(void **state) {
+    scene *s = *state;
+    char directory[96];
+    fgf_client *client = NULL;
+    fgf_client_options options = client_options(s, 0, directory);
+    frug_layout *other = NULL;
+    fgio_reason why = {""};
+    assert_int_equal(frug_layout_flat(N + 1, &other), FRUG_OK);
+    assert_int_equal(fgf_client_open(&options, &client, &why), 0);
+    assert_int_equal(fgf_client_join(client, other, 10, &why), -1);
+    assert_non_null(strstr(why.text, "use the run's model"));
+    fgf_client_close(client);
+    frug_layout_destroy(other);
+}
+
+/* ---- a client by hand ---- */
+
+/** A connection on which the test speaks for itself. */
+typedef struct wire {
+    fgf_tls *tls;
+    fgf_stream stream;
+    fgf_run_id run;
+} wire;
+
+static bool admit_all(void *ctx, const fgf_public_key *key) {
+    (void)ctx;
+    (void)key;
+    return true;
+}
+
+static void wait_for(wire *w) {
+    struct pollfd wait = {.fd = fgf_channel_fd(w->stream.channel), .events = POLLIN};
+    if (fgf_channel_wants_write(w->stream.channel))
+        wait.events = POLLOUT;
+    assert_true(poll(&wait, 1, 20000) > 0);
+}
+
+static void say(wire *w, const fgf_message *m) {
+    fgio_reason why;
+    int result;
+    assert_int_equal(fgf_stream_send(&w->stream, m, &why), 0);
+    while ((result = fgf_stream_flush(&w->stream, &why)) == FGF_AGAIN)
+        wait_for(w);
+    assert_int_equal(result, 1);
+}
+
+static fgf_message hear(wire *w) {
+    fgf_message m = {0};
+    fgio_reason why = {""};
+    int result;
+    while ((result = fgf_stream_receive(&w->stream, &m, &why)) == FGF_AGAIN)
+        wait_for(w);
+    if (result != 1)
+        m.type = 0;
+    return m;
+}
+
+static wire open_wire(scene *s, int client, bool joined) {
+    wire w = {0};
+    fgio_reason why = {""};
+    int result, fd = fgf_tcp_connect(s->address, 5, &why);
+    assert_true(fd >= 0);
+    assert_int_equal(fgf_tls_create(s->key[client], false, admit_all, NULL, &w.tls, &why), 0);
+    fgf_stream_open(&w.stream, fgf_channel_create(w.tls, fd));
+    while ((result = fgf_channel_handshake(w.stream.channel, &why)) == FGF_AGAIN)
+        wait_for(&w);
+    assert_int_equal(result, 1);
+    if (!joined)
+        return w;
+    say(&w, &(fgf_message){.type = FGF_HELLO, .code = FGF_PROTOCOL});
+    fgf_message m = hear(&w);
+    assert_int_equal(m.type, FGF_WELCOME);
+    w.run = m.run;
+    say(&w, &(fgf_message){.type = FGF_JOIN, .run = m.run, .layout_hash = m.layout_hash, .elements = m.elements});
+    assert_int_equal(hear(&w).type, FGF_JOINED);
+    return w;
+}
+
+static void close_wire(wire *w) {
+    fgf_stream_close(&w->stream);
+    fgf_tls_destroy(w->tls);
+}
+
+/** A valid update of a round. */
+static size_t make_frame(scene *s, uint64_t round, float scale, unsigned char **frame) {
+    frug_config *config = NULL;
+    frug_compressor *c = NULL;
+    float difference[N] = {0};
+    size_t cap, len;
+    change(difference, 5, 3);
+    for (unsigned i = 0; i < N; i++)
+        difference[i] *= scale;
+    assert_int_equal(frug_config_create("density=1,feedback=none,value=f32,min_size=1", &config), FRUG_OK);
+    assert_int_equal(frug_compressor_create(config, s->layout, NULL, &c), FRUG_OK);
+    assert_int_equal(frug_compressor_bound(c, (frug_range){0, N}, &cap), FRUG_OK);
+    *frame = malloc(cap);
+    assert_int_equal(frug_compress(c, round, (frug_range){0, N}, difference, *frame, cap, &len), FRUG_OK);
+    frug_compressor_destroy(c);
+    frug_config_destroy(config);
+    return len;
+}
+
+static fgf_message offer_of(const wire *w, uint64_t round, uint64_t upload, const unsigned char *frame, size_t len) {
+    return (fgf_message){.type = FGF_OFFER,
+                         .run = w->run,
+                         .round = round,
+                         .upload = upload,
+                         .examples = 1,
+                         .bytes = len,
+                         .checksum = frugi_crc32c(0, frame, len),
+                         .loss = 1};
+}
+
+static void expect_refusal(wire *w, const fgf_message *question, fgf_refusal code) {
+    say(w, question);
+    fgf_message m = hear(w);
+    assert_int_equal(m.type, FGF_REFUSE);
+    assert_int_equal(m.code, code);
+}
+
+static void uploads_continue_where_they_broke_off_and_count_once(void **state) {
+    scene *s = *state;
+    wire w = open_wire(s, 0, true);
+    unsigned char frame[700];
+    for (size_t i = 0; i < sizeof frame; i++)
+        frame[i] = (unsigned char)i;
+    fgf_message question = offer_of(&w, 0, 42, frame, sizeof frame);
+    say(&w, &question);
+    assert_int_equal(hear(&w).offset, 0);
+    say(&w, &(fgf_message){.type = FGF_CHUNK_DATA, .text = {frame, 300}});
+    usleep(300000); /* so that the server has read it before the connection ends */
+    close_wire(&w);
+    w = open_wire(s, 0, true);
+    say(&w, &question);
+    fgf_message m = hear(&w);
+    assert_int_equal(m.type, FGF_SEND);
+    assert_int_equal(m.offset, 300);
+    close_wire(&w);
+    stop_server(s); /* also after a restart of the server */
+    start_server(s);
+    w = open_wire(s, 0, true);
+    say(&w, &question);
+    assert_int_equal(hear(&w).offset, 300);
+    say(&w, &(fgf_message){.type = FGF_CHUNK_DATA, .offset = 300, .text = {frame + 300, 400}});
+    m = hear(&w); /* complete, and no frame: refused, and forgotten */
+    assert_int_equal(m.code, FGF_REFUSE_INVALID);
+    say(&w, &question);
+    assert_int_equal(hear(&w).offset, 0);
+    close_wire(&w);
+}
+
+static void an_update_that_is_sent_again_is_confirmed_again_and_another_one_refused(void **state) {
+    scene *s = *state;
+    wire w = open_wire(s, 0, true);
+    unsigned char *frame, *small;
+    /* the limit of this run is that of its config, so this frame is made by it */
+    frug_config *config = NULL;
+    frug_compressor *c = NULL;
+    float difference[N] = {0};
+    size_t cap, len;
+    change(difference, 1, 1);
+    assert_int_equal(frug_config_create(CONFIG, &config), FRUG_OK);
+    assert_int_equal(frug_compressor_create(config, s->layout, NULL, &c), FRUG_OK);
+    assert_int_equal(frug_compressor_bound(c, (frug_range){0, N}, &cap), FRUG_OK);
+    small = malloc(cap);
+    assert_int_equal(frug_compress(c, 0, (frug_range){0, N}, difference, small, cap, &len), FRUG_OK);
+    frug_compressor_destroy(c);
+    frug_config_destroy(config);
+    fgf_message question = offer_of(&w, 0, 7, small, len);
+    say(&w, &question);
+    assert_int_equal(hear(&w).type, FGF_SEND);
+    say(&w, &(fgf_message){.type = FGF_CHUNK_DATA, .text = {small, len}});
+    assert_int_equal(hear(&w).type, FGF_CONFIRM);
+    for (int i = 0; i < 3; i++) {
+        say(&w, &question);
+        assert_int_equal(hear(&w).type, FGF_CONFIRM);
+    }
+    fgf_message other = question;
+    other.upload = 8;
+    expect_refusal(&w, &other, FGF_REFUSE_DOUBLE);
+    close_wire(&w);
+    stop_server(s);
+    start_server(s);
+    w = open_wire(s, 0, true);
+    say(&w, &question);
+    assert_int_equal(hear(&w).type, FGF_CONFIRM);
+    expect_refusal(&w, &other, FGF_REFUSE_DOUBLE);
+    other.round = 1;
+    expect_refusal(&w, &other, FGF_REFUSE_INVALID); /* that round has not begun */
+    size_t large = make_frame(s, 0, 1, &frame);
+    other = offer_of(&w, 0, 9, frame, large);
+    other.bytes = UINT64_MAX;
+    expect_refusal(&w, &other, FGF_REFUSE_SIZE);
+    close_wire(&w);
+    free(frame);
+    free(small);
+}
+
+static void what_does_not_belong_ends_the_connection(void **state) {
+    scene *s = *state;
+    wire w = open_wire(s, 0, true);
+    fgf_message of_another_run = offer_of(&w, 0, 1, (const unsigned char *)"x", 1);
+    of_another_run.run.bytes[0] ^= 1;
+    expect_refusal(&w, &of_another_run, FGF_REFUSE_RUN);
+    assert_int_equal(hear(&w).type, 0);
+    close_wire(&w);
+    w = open_wire(s, 0, false);
+    expect_refusal(&w, &(fgf_message){.type = FGF_PULL}, FGF_REFUSE_PROTOCOL);
+    close_wire(&w);
+    w = open_wire(s, 0, false);
+    expect_refusal(&w, &(fgf_message){.type = FGF_HELLO, .code = 99}, FGF_REFUSE_PROTOCOL);
+    close_wire(&w);
+    w = open_wire(s, 0, true); /* a chunk that nobody asked for */
+    expect_refusal(&w, &(fgf_message){.type = FGF_CHUNK_DATA, .text = {(const unsigned char *)"x", 1}},
+                   FGF_REFUSE_PROTOCOL);
+    close_wire(&w);
+    w = open_wire(s, 0, true);
+    fgf_message double_offer = offer_of(&w, 9, 1, (const unsigned char *)"x", 1), m = {0};
+    for (int i = 0; i < 200 && m.code != FGF_REFUSE_RATE; i++) {
+        say(&w, &double_offer);
+        m = hear(&w);
+        assert_int_equal(m.type, FGF_REFUSE);
+    }
+    assert_int_equal(m.code, FGF_REFUSE_RATE);
+    close_wire(&w);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(two_clients_and_the_server_end_with_the_same_weights, open_scene, close_scene),
+        cmocka_unit_test_setup_teardown(a_server_that_starts_again_gives_the_same_bits, open_scene, close_scene),
+        cmocka_unit_test_setup_teardown(only_listed_keys_are_let_in_and_only_the_pinned_server_is_trusted, open_scene,
+                                        close_scene),
+        cmocka_unit_test_setup_teardown(a_revoked_key_is_let_go_and_not_let_in_again, open_scene, close_scene),
+        cmocka_unit_test_setup_teardown(another_model_is_refused_with_what_to_do, open_scene, close_scene),
+        cmocka_unit_test_setup_teardown(uploads_continue_where_they_broke_off_and_count_once, open_scene, close_scene),
+        cmocka_unit_test_setup_teardown(an_update_that_is_sent_again_is_confirmed_again_and_another_one_refused,
+                                        open_scene, close_scene),
+        cmocka_unit_test_setup_teardown(what_does_not_belong_ends_the_connection, open_scene, close_scene),
+    };
+    fgio_files_init();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -10,7 +10,7 @@
  *
  *   frugrad/mpi.h            workers that are MPI processes (libfrugrad_mpi)
  *   frugrad/cuda.h           compression on a GPU (libfrugrad_cuda)
- *   frugrad/experimental.h   gossip and parameter servers; may change in any release
+ *   frugrad/experimental.h   gossip; may change in any release
  *
  * SPDX-License-Identifier: Apache-2.0
  */

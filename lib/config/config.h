@@ -209,8 +209,6 @@ struct frug_config {
     frugi_reduce reduce;
     frugi_down down;    /* of reduce=split */
     uint64_t node;      /* of reduce=nodes: workers per node; 0: unknown */
-    uint64_t servers;   /* number of parameter servers */
-    uint64_t staleness; /* of parameter servers: steps that a worker may be ahead of the slowest */
     frugi_topology_kind topology;
     uint32_t degree;        /* of topology=random */
     uint64_t graph_seed;    /* likewise */

@@ -3,8 +3,8 @@
  *
  * If the user gave such an option, it is an error unless it has its default value: an option that is silently ignored
  * falsifies an experiment. If it comes from a preset only, it is reset to its default, so that
- * "frugrad-adam,feedback=none" is valid. Options of gossip and of parameter servers are always accepted, since programs
- * may call these directly whatever reduce is; programs that do not must reject them themselves.
+ * "frugrad-adam,feedback=none" is valid. Options of gossip are always accepted, since programs
+ * may call it directly whatever reduce is; programs that do not must reject them themselves.
  */
 #include "config/option_table.h"
 

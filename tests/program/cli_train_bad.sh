@@ -40,7 +40,6 @@ train 2 'theta=0.5 does nothing here' --method frugrad,theta=0.5
 train 2 'layers=sensitivity needs a weight for each tensor' --method frugrad,layers=sensitivity
 train 2 'score=given needs a number' --method frugrad,unit=head,score=given
 train 2 'have no effect without reduce=gossip' --method frugrad,gamma=0.5
-train 2 'servers and staleness' --method frugrad,staleness=2
 train 2 -- '--keep is about checkpoints' --keep 2
 train 2 -- '--eval-every does nothing' --no-eval --eval-every 2
 train 2 -- '--no-overlap does nothing' --alone --no-overlap

@@ -11,7 +11,7 @@
     "momentum=0.9,theta="                                                                                              \
     "0.1,"                                                                                                             \
     "mask=auto,clip=0,residual=int8,index=fixed,value=bf16,bucket=auto,levels=127,qnorm=l2,reduce=gather,down=union,"  \
-    "node=0,servers=1,staleness=0,topology=ring,gamma=0.2,average_every=0,local=0,outer=1,min_size=4096,"              \
+    "node=0,topology=ring,gamma=0.2,average_every=0,local=0,outer=1,min_size=4096,"              \
     "vectors=dense,seed=0,stats=sample"
 
 static void empty_string_means_the_defaults(void **state) {

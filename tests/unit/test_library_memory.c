@@ -111,28 +111,6 @@ static frug_status gossip(frug_comm *comm, void *shared) {
     return status;
 }
 
-static frug_status serve(frug_comm *comm, void *shared) {
-    task *t = shared;
-    int rank = frug_comm_rank(comm);
-    frug_config *config = NULL;
-    frug_client *k = NULL;
-    frug_status status = frug_config_create(t->config, &config);
-    if (rank == 0) {
-        status = frug_server_run(config, t->layout, NULL, comm, t->weights[0]);
-    } else {
-        status = frug_client_create(config, t->layout, NULL, comm, 0, t->weights[rank], &k);
-        if (status == FRUG_OK)
-            status = frug_client_push(k, 0, t->grad[rank], 0.1f, 0);
-        if (status == FRUG_OK)
-            status = frug_client_pull(k, t->weights[rank]);
-        if (status == FRUG_OK)
-            status = frug_client_leave(k);
-        frug_client_destroy(k);
-    }
-    frug_config_destroy(config);
-    return status;
-}
-
 static void groups_leak_nothing(void **state) {
     (void)state;
     static const struct {
@@ -151,7 +129,6 @@ static void groups_leak_nothing(void **state) {
         {"segment=tensor,rule=probabilistic,feedback=none", reduce},
         {"rule=hybrid,segment=all,frequency=on", reduce},
         {"reduce=gossip,feedback=none,average_every=2", gossip},
-        {"servers=1", serve},
     };
     frug_layout *z = make_test_layout(300);
     task t = {.layout = z};

@@ -102,9 +102,6 @@ static int check_supported(const frug_config *config) {
           fgt_option_is(config, "average_every", "0")))
         return fgio_usage_error("--method: topology, gamma and average_every have no effect without reduce=gossip; "
                                 "omit them");
-    if (!fgt_option_is(config, "servers", "1") || !fgt_option_is(config, "staleness", "0"))
-        return fgio_usage_error("--method: servers and staleness are for parameter servers, which this trainer does "
-                                "not use; omit them");
     return FGIO_EXIT_OK;
 }
 

@@ -244,10 +244,16 @@ static const char *saved_setting(const json_t *metadata, const char *key) {
     return get_text(metadata, key);
 }
 
-/* Options that were added since have their defaults. */
+/* Options that were added since have their defaults; those of parameter servers, which are gone, had no effect. */
 static bool same_method(const char *saved, const char *current) {
+    static const char gone[] = ",servers=1,staleness=0";
     frug_config *config = NULL;
-    bool same = frug_config_create(saved, &config) == FRUG_OK && strcmp(frug_config_text(config), current) == 0;
+    const char *at = strstr(saved, gone);
+    char text[1024];
+    if (at)
+        snprintf(text, sizeof text, "%.*s%s", (int)(at - saved), saved, at + strlen(gone));
+    bool same =
+        frug_config_create(at ? text : saved, &config) == FRUG_OK && strcmp(frug_config_text(config), current) == 0;
     frug_config_destroy(config);
     return same;
 }

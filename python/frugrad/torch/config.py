@@ -67,8 +67,6 @@ def unsupported_option(config: Config) -> str:
     gossip = ("topology", "ring"), ("gamma", "0.2"), ("average_every", "0")
     if config.option("reduce") != "gossip" and any(config.option(name) != usual for name, usual in gossip):
         return "topology, gamma and average_every do nothing without reduce=gossip; leave them out"
-    if config.option("servers") != "1" or config.option("staleness") != "0":
-        return "servers and staleness are for parameter servers, which are not used here; leave them out"
     return ""
 
 

@@ -69,15 +69,16 @@ static void image_sample(const fgt_data *data, fgt_sample_id id, fgt_batch *batc
     uint32_t label = (uint32_t)(id.index % info->classes);
     stripes s = make_stripes(key, label, info->classes);
     fgt_image_shift shift = fgt_augment_draw(data, id);
-    float *to = batch->pixels + slot * info->channels * plane;
-    for (uint32_t c = 0; c < info->channels; c++)
-        for (int y = 0; y < height; y++)
-            for (int x = 0; x < width; x++) {
-                int right = (shift.flip ? width - 1 - x : x) + shift.right, down = y + shift.down;
-                float wave = sinf(s.phase + s.right * (float)right + s.down * (float)down);
-                uint64_t at = key + 16 + ((uint64_t)c << 40 | (uint64_t)(down + 4) << 20 | (uint64_t)(right + 4));
-                *to++ = s.shade + s.contrast * wave + 0.5f * noise(fgt_mix(at));
-            }
+    float *pixels = batch->pixels + slot * info->channels * plane;
+    for (int y = 0; y < height; y++)
+        for (int x = 0; x < width; x++) {
+            int right = (shift.flip ? width - 1 - x : x) + shift.right, down = y + shift.down;
+            float wave = sinf(s.phase + s.right * (float)right + s.down * (float)down);
+            uint64_t at = key + 16 + ((uint64_t)(down + 4) << 20 | (uint64_t)(right + 4));
+            float *to = pixels + (size_t)y * (size_t)width + (size_t)x;
+            for (uint64_t c = 0; c < info->channels; c++)
+                to[c * plane] = s.shade + s.contrast * wave + 0.5f * noise(fgt_mix(at + (c << 40)));
+        }
     batch->targets[slot] = (int32_t)label;
 }
 

@@ -10,5 +10,6 @@ set(CMAKE_LIBRARY_ARCHITECTURE x86_64-linux-gnu)
 set(CMAKE_CROSSCOMPILING_EMULATOR qemu-x86_64 -cpu max -L /usr/x86_64-linux-gnu -E LD_LIBRARY_PATH=${cross_libs}:${cross_libs}/openblas-pthread)
 set(ENV{PKG_CONFIG_LIBDIR} ${cross_libs}/pkgconfig:${cross_libs}/openblas-pthread/pkgconfig)
 set(ENV{PKG_CONFIG_SYSROOT_DIR} ${cross_root})
+set(CMAKE_PREFIX_PATH ${cross_root}/usr) # oneDNN
 set(CMAKE_C_FLAGS_INIT "-isystem ${cross_root}/usr/include/x86_64-linux-gnu") # jconfig.h
 set(CMAKE_EXE_LINKER_FLAGS_INIT "-Wl,-rpath-link,${cross_libs}")

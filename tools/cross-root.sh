@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 root=$PWD/build/cross-root
 packages=(libcmocka-dev libcmocka0 libjansson-dev libjansson4 zlib1g-dev zlib1g liblzma-dev liblzma5
     libopenblas-pthread-dev libopenblas0-pthread libgfortran5 libquadmath0 libjpeg62-turbo-dev libjpeg62-turbo
-    libpng-dev libpng16-16 libssl-dev libssl3)
+    libpng-dev libpng16-16 libssl-dev libssl3 libdnnl-dev libdnnl2 ocl-icd-libopencl1 libstdc++6)
 [ "$(cat "$root/complete" 2>/dev/null)" != "${packages[*]}" ] || exit 0 # a root for fewer packages is made anew
 rm -rf "$root"
 apt=$root/apt
@@ -15,7 +15,7 @@ mkdir -p "$apt/lists/partial" "$apt/archives/partial"
 options=(-qq -o APT::Architecture=amd64 -o APT::Architectures::=amd64 -o APT::Sandbox::User=root
     -o Dir::State::lists="$apt/lists" -o Dir::Cache="$apt" -o Dir::State::status=/dev/null)
 
-echo "cross-root: fetching amd64 libraries from Debian: cmocka jansson zlib lzma openblas jpeg png ssl"
+echo "cross-root: fetching amd64 libraries from Debian: cmocka jansson zlib lzma openblas jpeg png ssl onednn"
 apt-get "${options[@]}" update
 cd "$apt/archives"
 apt-get "${options[@]}" download "${packages[@]/%/:amd64}"

@@ -1,6 +1,6 @@
 /*
  * test_nn_vision.c - the operations of models of images: every gradient against finite differences, with odd sizes,
- * strides, padding, batches smaller than the largest, tiles of a few rows, and one thread as well as two; and the two
+ * strides, padding, batches smaller than the largest, tiles of a few rows, and one thread as well as two; and the
  * ways to compute a convolution against each other and against its definition.
  *
  * Tolerances are relative to a tensor's largest entry: 2e-3 for linear and smooth operations, where the differences
@@ -28,6 +28,11 @@ static void with_every_variant(void (*check)(void)) {
         check();
     }
     unsetenv("FRUG_ISA");
+}
+
+static void assert_near(const float *want, const float *got, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        assert_true(fabsf(want[i] - got[i]) <= 1e-4f * (1.0f + fabsf(want[i])));
 }
 
 /* ---- convolution ---- */
@@ -171,6 +176,49 @@ static void gradients_of_many_weights(void **state) {
     with_every_variant(check_many_weights);
 }
 
+/* Output, gradient of the input and gradient of the weights, from `into` on. */
+static float *run_conv(const conv_case *k, int threads, size_t tile, float *into) {
+    fgt_graph *g = fgt_graph_create(7, threads);
+    fgt_value *x = fgt_op_input(g, 3, (uint32_t[]){k->C, k->H, k->W}, true);
+    fgt_conv_shape shape = {.channels = k->O, .kernel = k->k, .stride = k->stride, .pad = k->pad};
+    fgt_value *y = fgt_op_conv(g, "conv", x, shape);
+    gradcheck c;
+    gradcheck_open(&c, g, y, 4);
+    gradcheck_backward(&c, 5, tile);
+    size_t sizes[] = {5 * y->sample_size, 5 * x->sample_size, g->elements};
+    const float *from[] = {y->data, x->grad, c.grads};
+    for (int i = 0; i < 3; into += sizes[i++])
+        memcpy(into, from[i], sizes[i] * sizeof *into);
+    gradcheck_close(&c);
+    return into;
+}
+
+/* Sizes for which there are implementations of other libraries, against products of OpenBLAS. */
+static void whole_vectors_of_channels(void **state) {
+    (void)state;
+    static const conv_case cases[] = {
+        {32, 12, 11, 64, 3, 1, 1, false}, /* Winograd's algorithm */
+        {64, 6, 7, 96, 3, 1, 1, false},   /* so too: output channels in two units that overlap */
+        {96, 5, 5, 96, 3, 1, 1, false},   /* and many weights */
+        {16, 9, 9, 32, 3, 2, 1, false},   /* a stride */
+        {3, 21, 18, 16, 7, 2, 3, false},  /* few input channels */
+    };
+    enum { MOST = 1 << 18 };
+    static float want[MOST], got[MOST];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        setenv("FRUG_ISA", "ref", 1);
+        size_t count = (size_t)(run_conv(&cases[i], 1, 0, want) - want);
+        assert_true(count <= MOST);
+        for (size_t v = 0; frug_isa_at(v); v++)
+            for (int threads = 1; threads <= 2; threads++) {
+                setenv("FRUG_ISA", frug_isa_at(v), 1);
+                run_conv(&cases[i], threads, threads == 1 ? 0 : 50, got);
+                assert_near(want, got, count);
+            }
+    }
+    unsetenv("FRUG_ISA");
+}
+
 /* An existing gradient is added to: x is an input of two convolutions and a sum. */
 static void check_sums_of_gradients(void) {
     for (uint32_t kernel = 1; kernel <= 5; kernel += 2)
@@ -215,12 +263,10 @@ static void check_batches(void) {
     if (!fgt_kernels_chosen()->conv)
         return;
     static const conv_case cases[] = {
-        {5, 7, 7, 9, 3, 1, 1, false},
-        {6, 14, 14, 16, 5, 1, 0, true},
-        {4, 13, 13, 10, 3, 2, 1, false},
-        {3, 5, 3, 17, 3, 1, 1, false},
+        {5, 7, 7, 9, 3, 1, 1, false},  {6, 14, 14, 16, 5, 1, 0, true},  {4, 13, 13, 10, 3, 2, 1, false},
+        {3, 5, 3, 17, 3, 1, 1, false}, {32, 9, 11, 32, 3, 1, 1, false}, {16, 13, 13, 16, 3, 2, 1, false},
     };
-    enum { MOST = 3 * 17 * 14 * 14 };
+    enum { MOST = 3 * 32 * 13 * 13 };
     static float few[2][MOST], many[2][MOST];
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (int threads = 1; threads <= 3; threads++) {
@@ -255,11 +301,6 @@ static void check_batch_norm(void) {
 static void batch_norm_gradients(void **state) {
     (void)state;
     with_every_variant(check_batch_norm);
-}
-
-static void assert_near(const float *want, const float *got, size_t n) {
-    for (size_t i = 0; i < n; i++)
-        assert_true(fabsf(want[i] - got[i]) <= 1e-4f * (1.0f + fabsf(want[i])));
 }
 
 /* Batch norm and what follows it in one operation, and the same as several; planes of whole vectors and not, and a
@@ -515,6 +556,7 @@ int main(void) {
         cmocka_unit_test(conv_gradients),
         cmocka_unit_test(images_do_not_depend_on_their_batch),
         cmocka_unit_test(gradients_of_many_weights),
+        cmocka_unit_test(whole_vectors_of_channels),
         cmocka_unit_test(gradients_add_up),
         cmocka_unit_test(batch_norm_gradients),
         cmocka_unit_test(norm_and_relu_in_one),

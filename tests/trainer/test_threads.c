@@ -103,14 +103,17 @@ static void open_conv(const conv_case *k, int threads, gradcheck *c) {
 static void convolutions_do_not_depend_on_threads(void **state) {
     (void)state;
     static const conv_case cases[] = {
-        {3, 9, 10, 7, 3, 1, 1, 7},    /* the direct kernels where the machine has them */
-        {20, 6, 5, 18, 3, 1, 1, 5},   /* so too: channels shared by threads */
-        {6, 14, 14, 16, 5, 1, 0, 17}, /* several images a product */
-        {1, 28, 28, 6, 5, 1, 2, 6},   /* an image in several products */
-        {16, 9, 9, 33, 3, 2, 1, 11},  /* stride */
-        {40, 5, 5, 65, 1, 1, 0, 9},   /* 1 x 1 */
-        {60, 5, 6, 125, 3, 2, 1, 5},  /* many weights: threads compute a product together */
-        {260, 20, 2, 256, 1, 1, 0, 3} /* so too, 1 x 1 */
+        {3, 9, 10, 7, 3, 1, 1, 7},     /* the direct kernels where the machine has them */
+        {20, 6, 5, 18, 3, 1, 1, 5},    /* so too: channels shared by threads */
+        {6, 14, 14, 16, 5, 1, 0, 17},  /* several images a product */
+        {1, 28, 28, 6, 5, 1, 2, 6},    /* an image in several products */
+        {16, 9, 9, 33, 3, 2, 1, 11},   /* stride */
+        {40, 5, 5, 65, 1, 1, 0, 9},    /* 1 x 1 */
+        {60, 5, 6, 125, 3, 2, 1, 5},   /* many weights: threads compute a product together */
+        {260, 20, 2, 256, 1, 1, 0, 3}, /* so too, 1 x 1 */
+        {32, 9, 10, 64, 3, 1, 1, 9},   /* oneDNN where there is one: Winograd's algorithm, */
+        {96, 5, 5, 96, 3, 1, 1, 6},    /* with many weights, */
+        {3, 15, 16, 32, 7, 2, 3, 10}   /* and few input channels */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const conv_case *k = &cases[i];

@@ -1,17 +1,17 @@
 /*
- * conv.c - convolution of (C, H, W) as a node: selects the implementation and divides the work among threads.
+ * conv.c - convolution of (C, H, W) as a node: selects the implementation of each pass.
  *
- * Forward and the input gradient are divided by samples; conv_weight_grad.c and conv_gemm.c divide the weight gradient.
- * The results do not depend on the number of threads.
+ * Every implementation divides forward and the input gradient by samples, and the weight gradient in its own way. The
+ * results do not depend on the number of threads.
  */
 #include "trainer/nn/conv.h"
 
 #include "trainer/nn/ops.h"
-#include "trainer/nn/parallel_ranges.h"
 #include "trainer/nn/gradient_tiles.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 static void add_bias(const fgt_conv *v, const float *bias, float *y) {
     size_t plane = (size_t)v->Y * v->X;
@@ -20,49 +20,20 @@ static void add_bias(const fgt_conv *v, const float *bias, float *y) {
             y[o * plane + j] += bias[o];
 }
 
-static void gemm_forward(fgt_graph *g, fgt_node *node) {
-    const fgt_conv *v = node->state;
-    size_t groups = fgt_conv_gemm_groups(v, g->n), in = node->in[0]->sample_size, out = node->out->sample_size;
-#pragma omp parallel for num_threads(g->threads) schedule(static)
-    for (int t = 0; t < g->threads; t++)
-        for (size_t i = fgt_range_begin(groups, t, g->threads); i < fgt_range_begin(groups, t + 1, g->threads); i++) {
-            size_t first = g->n * i / groups, n = g->n * (i + 1) / groups - first;
-            fgt_conv_gemm_forward(v, n, node->in[0]->data + first * in, node->param[0]->w,
-                                  node->out->data + first * out, fgt_work(g, t));
-        }
-}
-
 static void conv_forward(fgt_graph *g, fgt_node *node) {
     const fgt_conv *v = node->state;
-    if (v->direct)
-        fgt_conv_direct_forward(g, v, node->in[0]->data, node->param[0]->w, node->out->data);
-    else
-        gemm_forward(g, node);
+    v->run.forward(g, v, node->in[0]->data, node->param[0]->w, node->out->data);
 #pragma omp parallel for num_threads(g->threads) schedule(static)
     for (size_t i = 0; i < (node->param[1] ? g->n : 0); i++)
         add_bias(v, node->param[1]->w, node->out->data + i * node->out->sample_size);
-}
-
-static void gemm_input_gradient(fgt_graph *g, fgt_node *node, float *dx, bool add) {
-    const fgt_conv *v = node->state;
-    size_t groups = fgt_conv_gemm_groups(v, g->n), in = node->in[0]->sample_size, out = node->out->sample_size;
-#pragma omp parallel for num_threads(g->threads) schedule(static)
-    for (int t = 0; t < g->threads; t++)
-        for (size_t i = fgt_range_begin(groups, t, g->threads); i < fgt_range_begin(groups, t + 1, g->threads); i++) {
-            size_t first = g->n * i / groups, n = g->n * (i + 1) / groups - first;
-            fgt_conv_gemm_input_grad(v, n, node->out->grad + first * out, node->param[0]->w, dx + first * in, add,
-                                     fgt_work(g, t));
-        }
 }
 
 static void input_gradient(fgt_graph *g, fgt_node *node) {
     const fgt_conv *v = node->state;
     bool add = false;
     float *dx = fgt_input_grad(node, 0, &add);
-    if (dx && v->direct)
-        fgt_conv_direct_input_grad(g, v, node->out->grad, node->param[0]->w, dx, add);
-    else if (dx)
-        gemm_input_gradient(g, node, dx, add);
+    if (dx)
+        v->run.input_grad(g, v, node->out->grad, node->param[0]->w, dx, add);
 }
 
 static void bias_gradient(fgt_graph *g, fgt_node *node) {
@@ -87,9 +58,8 @@ static void weight_gradient(fgt_graph *g, fgt_node *node, size_t first) {
     const fgt_param *p = node->param[0];
     size_t rows = fgt_tile_rows(p, first);
     float *dw = g->sink->open(g->sink, p, first);
-    fgt_conv_tile tile = {(uint32_t)first, (uint32_t)(first + rows), dw};
-    (v->direct ? fgt_conv_direct_weight_grad : fgt_conv_gemm_weight_grad)(g, v, node->in[0]->data, node->out->grad,
-                                                                          tile);
+    v->run.weight_grad(g, v, node->in[0]->data, node->out->grad,
+                       (fgt_conv_tile){(uint32_t)first, (uint32_t)(first + rows), dw});
     g->sink->close(g->sink, p, first);
 }
 
@@ -118,21 +88,38 @@ static void add_params(fgt_graph *g, fgt_node *node, const char *name, const fgt
     node->param[1] = fgt_param_add(g, text, FRUG_ROLE_BIAS, 1, (uint64_t[]){v->O}, FGT_INIT_UNIFORM, bound);
 }
 
+static void destroy(fgt_node *node) {
+#if defined(FGT_HAVE_ONEDNN)
+    fgt_conv_onednn_destroy(((const fgt_conv *)node->state)->onednn);
+#endif
+    free(node->state);
+}
+
+/* Selects the implementation, and reserves its work space. */
+static void plan(fgt_graph *g, fgt_conv *v) {
+    v->direct = fgt_conv_direct_kernel(v);
+    v->run = v->direct ? fgt_conv_direct : fgt_conv_gemm;
+    fgt_conv_gemm_plan(v);
+    fgt_work_reserve(g, v->direct ? fgt_conv_direct_work(v) : fgt_conv_gemm_work(v));
+    fgt_work_shared_reserve(g, v->direct ? fgt_conv_direct_shared_work(v) : fgt_conv_gemm_shared_work(v));
+#if defined(FGT_HAVE_ONEDNN)
+    fgt_conv_onednn_plan(g, v);
+#endif
+}
+
 fgt_value *fgt_op_conv(fgt_graph *g, const char *name, fgt_value *x, fgt_conv_shape shape) {
-    static const fgt_op op = {.name = "conv", .forward = conv_forward, .backward = conv_backward};
+    static const fgt_op op = {.name = "conv", .forward = conv_forward, .backward = conv_backward, .destroy = destroy};
     fgt_conv v = {.C = x->dims[0], .H = x->dims[1], .W = x->dims[2], .O = shape.channels};
     v.k = shape.kernel;
     v.stride = shape.stride;
     v.pad = shape.pad;
     v.Y = (v.H + 2 * v.pad - v.k) / v.stride + 1;
     v.X = (v.W + 2 * v.pad - v.k) / v.stride + 1;
-    v.direct = fgt_conv_direct_kernel(&v);
-    fgt_conv_gemm_plan(&v);
     fgt_node *node = fgt_node_add(g, &op, x, 3, (uint32_t[]){v.O, v.Y, v.X}, sizeof v);
-    if (node->state)
-        *(fgt_conv *)node->state = v;
     add_params(g, node, name, &v, shape.bias);
-    fgt_work_reserve(g, v.direct ? fgt_conv_direct_work(&v) : fgt_conv_gemm_work(&v));
-    fgt_work_shared_reserve(g, v.direct ? fgt_conv_direct_shared_work(&v) : fgt_conv_gemm_shared_work(&v));
+    if (node->state) {
+        plan(g, &v);
+        *(fgt_conv *)node->state = v;
+    }
     return node->out;
 }

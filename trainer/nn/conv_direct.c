@@ -432,18 +432,20 @@ static void run_all(fgt_graph *g, const conv_pass *p, size_t passes, const float
     }
 }
 
-void fgt_conv_direct_forward(fgt_graph *g, const fgt_conv *v, const float *x, const float *w, float *y) {
+static void forward(fgt_graph *g, const fgt_conv *v, const float *x, const float *w, float *y) {
     conv_pass p = forward_pass(v);
     run_all(g, &p, 1, x, w, (pass_images){.y = y, .height = v->Y, .width = v->X});
 }
 
-void fgt_conv_direct_input_grad(fgt_graph *g, const fgt_conv *v, const float *dy, const float *w, float *dx, bool add) {
+static void input_grad(fgt_graph *g, const fgt_conv *v, const float *dy, const float *w, float *dx, bool add) {
     conv_pass p[KERNEL_MAX * KERNEL_MAX];
     for (uint32_t part = 0; part < v->stride * v->stride; part++)
         p[part] = gradient_pass(v, part);
     run_all(g, p, (size_t)v->stride * v->stride, dy, w,
             (pass_images){.y = dx, .height = v->H, .width = v->W, .add = add});
 }
+
+const fgt_conv_passes fgt_conv_direct = {forward, input_grad, fgt_conv_direct_weight_grad};
 
 /* ---- work space ---- */
 

@@ -56,7 +56,7 @@ static bool needs_no_columns(const fgt_conv *v) {
 }
 
 /* Enough for chunks of v->group images, and a number that 2, 4 and 8 threads can divide evenly. */
-size_t fgt_conv_gemm_groups(const fgt_conv *v, size_t n) {
+static size_t group_count(const fgt_conv *v, size_t n) {
     size_t least = (n + v->group - 1) / v->group, groups = 2;
     while (groups < least)
         groups = groups < 8 ? 2 * groups : groups + 8;
@@ -165,7 +165,7 @@ static fgt_matrix gather_output(const fgt_conv *v, const chunk *p, uint32_t o0, 
     return output_matrix(v, p, o0, y, into);
 }
 
-void fgt_conv_gemm_forward(const fgt_conv *v, size_t n, const float *x, const float *w, float *y, float *work) {
+static void forward_group(const fgt_conv *v, size_t n, const float *x, const float *w, float *y, float *work) {
     size_t plane = (size_t)v->Y * v->X, K = weights_per_output(v);
     float *col = work, *wide = work + K * chunk_pixels(v);
     bool plain = needs_no_columns(v), one = n == 1;
@@ -182,8 +182,8 @@ void fgt_conv_gemm_forward(const fgt_conv *v, size_t n, const float *x, const fl
     }
 }
 
-void fgt_conv_gemm_input_grad(const fgt_conv *v, size_t n, const float *dy, const float *w, float *dx, bool add,
-                              float *work) {
+static void input_grad_group(const fgt_conv *v, size_t n, const float *dy, const float *w, float *dx, bool add,
+                             float *work) {
     size_t plane = (size_t)v->Y * v->X, K = weights_per_output(v);
     float *col = work, *wide = work + K * chunk_pixels(v);
     bool plain = needs_no_columns(v);
@@ -196,6 +196,26 @@ void fgt_conv_gemm_input_grad(const fgt_conv *v, size_t n, const float *dy, cons
         if (!plain)
             col2im(v, &p, col, dx);
     }
+}
+
+static void forward(fgt_graph *g, const fgt_conv *v, const float *x, const float *w, float *y) {
+    size_t groups = group_count(v, g->n), in = (size_t)v->C * v->H * v->W, out = (size_t)v->O * v->Y * v->X;
+#pragma omp parallel for num_threads(g->threads) schedule(static)
+    for (int t = 0; t < g->threads; t++)
+        for (size_t i = fgt_range_begin(groups, t, g->threads); i < fgt_range_begin(groups, t + 1, g->threads); i++) {
+            size_t first = g->n * i / groups, n = g->n * (i + 1) / groups - first;
+            forward_group(v, n, x + first * in, w, y + first * out, fgt_work(g, t));
+        }
+}
+
+static void input_grad(fgt_graph *g, const fgt_conv *v, const float *dy, const float *w, float *dx, bool add) {
+    size_t groups = group_count(v, g->n), in = (size_t)v->C * v->H * v->W, out = (size_t)v->O * v->Y * v->X;
+#pragma omp parallel for num_threads(g->threads) schedule(static)
+    for (int t = 0; t < g->threads; t++)
+        for (size_t i = fgt_range_begin(groups, t, g->threads); i < fgt_range_begin(groups, t + 1, g->threads); i++) {
+            size_t first = g->n * i / groups, n = g->n * (i + 1) / groups - first;
+            input_grad_group(v, n, dy + first * out, w, dx + first * in, add, fgt_work(g, t));
+        }
 }
 
 /* ---- the gradient of the weights ---- */
@@ -299,7 +319,9 @@ static void weight_grad_by_chunks(fgt_graph *g, const weight_job *b) {
         }
 }
 
-void fgt_conv_gemm_weight_grad(fgt_graph *g, const fgt_conv *v, const float *x, const float *dy, fgt_conv_tile tile) {
-    weight_job b = {v, g->n, fgt_conv_gemm_groups(v, g->n), x, dy, tile};
+static void weight_grad(fgt_graph *g, const fgt_conv *v, const float *x, const float *dy, fgt_conv_tile tile) {
+    weight_job b = {v, g->n, group_count(v, g->n), x, dy, tile};
     (has_few_weights(v) ? weight_grad_by_groups : weight_grad_by_chunks)(g, &b);
 }
+
+const fgt_conv_passes fgt_conv_gemm = {forward, input_grad, weight_grad};

@@ -1,6 +1,6 @@
 /*
- * gemm.c - matrix products by OpenBLAS or gemm_packed.c, single-threaded, over tiles of the result. The threads of
- * OpenBLAS are not used, because workers of the trainer are threads themselves.
+ * gemm.c - matrix products by OpenBLAS, oneDNN or gemm_packed.c, single-threaded, over tiles of the result. The threads
+ * of OpenBLAS are not used, because workers of the trainer are threads themselves.
  *
  * BLAS kernels round differently for other sizes, so the tiles depend on the shape alone, not on the number of threads:
  * one thread computes the same tiles as many. A tile of h x w packs h rows of a and w columns of b, which an unsplit
@@ -26,6 +26,10 @@ typedef struct grid {
 void fgt_gemm_single(size_t m, size_t n, size_t k, float alpha, fgt_matrix a, fgt_matrix b, float beta, float *c,
                      size_t stride) {
     const fgt_kernels *kernels = fgt_kernels_chosen();
+#if defined(FGT_HAVE_ONEDNN)
+    if (kernels->gemm && fgt_gemm_onednn(m, n, k, alpha, a, b, beta, c, stride))
+        return;
+#endif
     if (kernels->gemm)
         fgt_gemm_packed(kernels->conv, m, n, k, alpha, a, b, beta, c, stride);
     else

@@ -11,14 +11,20 @@ typedef struct fgt_matrix {
     bool transposed;
 } fgt_matrix;
 
-/** c (m x n, row stride `stride`) = alpha * a (m x k) * b (k x n) + beta * c, by one thread: by BLAS, or by
- * fgt_gemm_packed() where the variant in use has kernels for it. */
+/** c (m x n, row stride `stride`) = alpha * a (m x k) * b (k x n) + beta * c, by one thread: by BLAS, or, where the
+ * variant in use has kernels for it, by oneDNN or fgt_gemm_packed(). */
 void fgt_gemm_single(size_t m, size_t n, size_t k, float alpha, fgt_matrix a, fgt_matrix b, float beta, float *c,
                      size_t stride);
 
 /** The same by the kernels of direct convolution (gemm_packed.c). */
 void fgt_gemm_packed(const fgt_conv_kernel *k, size_t m, size_t n, size_t depth, float alpha, fgt_matrix a,
                      fgt_matrix b, float beta, float *c, size_t stride);
+
+#if defined(FGT_HAVE_ONEDNN)
+/** The same by oneDNN (gemm_onednn.c); false without memory. */
+bool fgt_gemm_onednn(size_t m, size_t n, size_t k, float alpha, fgt_matrix a, fgt_matrix b, float beta, float *c,
+                     size_t stride);
+#endif
 
 /** The same, split into tiles for several threads. The tiles depend on m and n alone, so the result does not depend on
  * the number of threads. */

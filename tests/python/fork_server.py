@@ -19,7 +19,8 @@ from typing import Any, Dict
 
 import run
 
-PRELOAD = ("numpy", "torch", "torch.distributed", "torch.nn.parallel")
+PRELOAD = ["numpy", "torch", "torch.distributed", "torch.nn.parallel",
+           *os.environ.get("FRUGRAD_TEST_PRELOAD", "").split()]
 
 
 def run_worker(worker: Dict[str, Any]) -> int:

@@ -4,9 +4,10 @@ from .convert import optimizer
 from .ddp import DDPState, hook
 from .functional import compress, decompress, frame_length
 from .accelerate_hook import accelerate
+from .fsdp_hook import FSDPState, fsdp
 from .local_steps import LocalSteps
 from .sgc import SGC
 from .streaming import StreamingOptimizer
 
-__all__ = ["DDPState", "LocalSteps", "SGC", "StreamingOptimizer", "accelerate", "compress", "decompress",
-           "frame_length", "hook", "optimizer"]
+__all__ = ["DDPState", "FSDPState", "LocalSteps", "SGC", "StreamingOptimizer", "accelerate", "compress", "decompress",
+           "frame_length", "fsdp", "hook", "optimizer"]

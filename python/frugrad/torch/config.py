@@ -44,8 +44,8 @@ def names_feedback(text: str) -> bool:
 
 def _require_fitting(text: str, optimizers: Sequence[torch.optim.Optimizer]) -> None:
     """Refuse optimizers that have a momentum besides that of the residual, or are not known."""
-    how = (". Write optimizer = frugrad.torch.optimizer(model, optimizer), and DDPState(..., optimizer=optimizer); or, to"
-           " keep the optimizer as it is, 'frugrad,feedback=none', which drops the entries that are not sent")
+    how = (". Write optimizer = frugrad.torch.optimizer(model, optimizer), and give it as optimizer=optimizer; or, to keep"
+           " the optimizer as it is, write 'frugrad,feedback=none', which drops the entries that are not sent")
     if not optimizers:
         raise ValueError(f"'{text}' keeps the momentum in the residual, so it must know the optimizer{how}")
     for each in optimizers:
@@ -95,5 +95,5 @@ def check(config: Config, text: str, optimizers: Sequence[torch.optim.Optimizer]
     if not names_feedback(text):
         _require_fitting(text, optimizers)
     elif not optimizers or any(map(has_momentum, optimizers)):
-        warnings.warn(f"feedback={feedback} holds the momentum itself: name an optimizer without one to DDPState, as"
+        warnings.warn(f"feedback={feedback} holds the momentum itself: name an optimizer without one, as"
                       " optimizer=frugrad.torch.optimizer(model, optimizer)", stacklevel=3)

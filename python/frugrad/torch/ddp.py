@@ -114,7 +114,7 @@ class DDPState:
             raise ValueError(f"nonfinite is 'skip' or 'propagate', not {nonfinite!r}")
         if scaler is not None and not hasattr(scaler, "get_scale"):
             raise TypeError(f"DDPState, scaler=: a GradScaler is wanted, not a {type(scaler).__name__}")
-        optimizers = _listed(optimizer)
+        optimizers = listed(optimizer, "DDPState")
         if start_iter < 0 or total_steps < 0:
             raise ValueError(f"start_iter ({start_iter}) and total_steps ({total_steps}) must not be negative")
         self.config = hook_config(config, optimizers)
@@ -557,10 +557,10 @@ def uncompiled(model):
     return getattr(model, "_orig_mod", model)
 
 
-def _listed(optimizer: Any) -> List[torch.optim.Optimizer]:
+def listed(optimizer: Any, where: str) -> List[torch.optim.Optimizer]:
     """The optimizers that were given, without wrappers."""
     given = [] if optimizer is None else optimizer if isinstance(optimizer, (list, tuple)) else [optimizer]
-    return [bare(require_optimizer(each, "DDPState, optimizer=")) for each in given]
+    return [bare(require_optimizer(each, f"{where}, optimizer=")) for each in given]
 
 
 def _is_ddp(model) -> bool:

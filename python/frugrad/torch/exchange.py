@@ -106,7 +106,8 @@ class Exchange:
             values = [row.get(name, "none") for row in rows]
             other = next((rank for rank, value in enumerate(values) if value != values[0]), None)
             if other is not None:
-                raise RuntimeError(f"ranks differ in {name}: rank 0 has {values[0]}, rank {other} has {values[other]}")
+                raise RuntimeError(f"ranks differ in {name}: rank {self._name(0)} has {values[0]},"
+                                   f" rank {self._name(other)} has {values[other]}")
         raise RuntimeError(f"ranks differ in the order of {', '.join(rows[0])}")
 
     def together(self, work: Callable[[], _Result]) -> _Result:
@@ -121,7 +122,11 @@ class Exchange:
         if error is not None:
             raise error
         rank, text = next((rank, text) for rank, text in enumerate(texts) if text)
-        raise RemoteError(f"rank {rank} failed: {text}")
+        raise RemoteError(f"rank {self._name(rank)} failed: {text}")
+
+    def _name(self, rank: int) -> int:
+        """The number of a rank of this group among all processes."""
+        return rank if self.group is dist.group.WORLD else dist.get_global_rank(self.group, rank)
 
     def _gather(self, sent: torch.Tensor, got: torch.Tensor):
         if self._into is None:

@@ -1,0 +1,104 @@
+#!/usr/bin/env python3
+"""Is training with frugrad.torch.fsdp level with dense training, at the rate that dense training has?
+
+    lab/bench/fsdp_level.py [--methods dense,replicas-94,...] [--seeds 1,2] [--out FILE]
+
+Four processes over loopback train the GPT on bytes of ddp_level.py, sharded by fully_shard (FSDP2), with AdamW, a cosine
+schedule and clipping to 1. "dense" is PyTorch's own hybrid sharding, two replicas of two shards; "replicas" the same with
+a compressed exchange between replicas; "scatter" one replica of four shards with a compressed reduce-scatter. Prints a
+line per run: the loss on held-out text, the mean training loss of every 50 steps, and the share of bytes sent.
+"""
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from ddp_level import DENSITY, Text, spawn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+METHODS = ["dense", "replicas-94", "replicas-99", "scatter-94", "scatter-99"]
+
+
+def sharded(model, mesh):
+    for layer in model.layers:
+        fully_shard(layer, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
+
+
+def prepare(case, method, steps, more):
+    """The model, its optimizer and the state of frugrad.torch.fsdp."""
+    import frugrad.torch
+    kind, _, density = method.partition("-")
+    mesh = init_device_mesh("cpu", (1, 4) if kind == "scatter" else (2, 2), mesh_dim_names=("replicate", "shard"))
+    model = sharded(case.model(), mesh if kind == "dense" else mesh["shard"])
+    optimizer = case.optimizer(model)
+    if kind == "dense":
+        return model, optimizer, None
+    optimizer = frugrad.torch.optimizer(model, optimizer)
+    state = frugrad.torch.fsdp(model, "frugrad" + DENSITY[density] + more, optimizer, total_steps=steps,
+                               replicate_group=mesh["replicate"] if kind == "replicas" else None)
+    return model, optimizer, state
+
+
+def run(case, method, seed, steps, more):
+    torch.manual_seed(seed)
+    model, optimizer, state = prepare(case, method, steps, more)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    draw, losses = torch.Generator().manual_seed(1000 * seed + dist.get_rank()), []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = case.loss(model, draw)
+        loss.backward()
+        case.clip(model)
+        optimizer.step()
+        schedule.step()
+        losses.append(loss.item())
+    curve = torch.tensor([statistics.mean(losses[i:i + 50]) for i in range(0, steps, 50)])
+    dist.all_reduce(curve)
+    with torch.no_grad():
+        held = case.measure(model)
+    return {"loss": round(held, 4), "curve": [round(x, 4) for x in (curve / dist.get_world_size()).tolist()],
+            "bytes": round(1 / state.stats()["ratio"], 4) if state else 1.0}
+
+
+def worker(a):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    case, lines = Text(a), []
+    for seed in map(int, a.seeds.split(",")):
+        for method in a.methods.split(","):
+            start = time.perf_counter()
+            lines.append({"method": method, "seed": seed, "steps": a.steps, "rate": case.rate, "more": a.more,
+                          **run(case, method, seed, a.steps, a.more), "seconds": round(time.perf_counter() - start, 1),
+                          "torch": torch.__version__})
+            if dist.get_rank() == 0:
+                print(json.dumps(lines[-1]), flush=True)
+    if dist.get_rank() == 0 and a.out:
+        Path(a.out).write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--methods", default=",".join(METHODS))
+    p.add_argument("--seeds", default="1,2")
+    p.add_argument("--more", default="", help="options to add to frugrad's config, as ,warmup=30")
+    p.add_argument("--steps", type=int, default=300)
+    p.add_argument("--out", default="", metavar="FILE", help="also write JSON lines there")
+    a = p.parse_args()
+    a.world = 4
+    if "RANK" in os.environ:
+        worker(a)
+        return 0
+    return spawn(a)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -13,7 +13,7 @@ unexport MAKEFLAGS
 build  = cmake --preset $(1) $(2) >/dev/null && cmake --build --preset $(1) --parallel $(JOBS) $(if $(3),--target $(3))
 verify = ctest --preset $(1) --parallel $(JOBS) --output-on-failure
 
-.PHONY: all demo demo-report results test asan install tsan mpich torch cross-x86 fuzz format clean help
+.PHONY: all demo demo-report results test asan install tsan mpich torch cross-x86 wheel deb fuzz format clean help
 
 all: ## build the release preset
 	@tools/install-deps.sh build
@@ -71,6 +71,14 @@ cross-x86: ## on another architecture: build for x86-64 and run the tests under 
 	@tools/cross-root.sh
 	@$(call build,cross-x86)
 	@$(call verify,cross-x86)
+
+wheel: ## build sdist and manylinux wheel into dist/, and try the wheel in a fresh virtual environment
+	@tools/install-deps.sh build torch
+	@tools/wheel.sh dist
+
+deb: ## build the Debian packages into build/deb, and check them with lintian
+	@tools/install-deps.sh build deb
+	@tools/deb.sh build/deb
 
 fuzz: ## run every fuzz target for SECONDS seconds
 	@tools/install-deps.sh build clang

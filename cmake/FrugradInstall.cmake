@@ -1,9 +1,16 @@
 # What `make install` lays down: library, header, pkg-config and CMake package files, program, man page.
 if(SKBUILD)
-    # A Python wheel carries the library alone, and no symbolic links: one file without a version in its name.
-    set_property(TARGET frugrad PROPERTY VERSION)
-    set_property(TARGET frugrad PROPERTY SOVERSION)
-    install(TARGETS frugrad LIBRARY DESTINATION frugrad/lib COMPONENT python)
+    # A Python wheel carries the libraries alone, and no symbolic links: files without a version in their names.
+    add_custom_target(frugrad_python)
+    foreach(lib frugrad frugrad_cuda)
+        if(TARGET ${lib})
+            set_property(TARGET ${lib} PROPERTY VERSION)
+            set_property(TARGET ${lib} PROPERTY SOVERSION)
+            set_property(TARGET ${lib} PROPERTY INSTALL_RPATH "$ORIGIN")
+            install(TARGETS ${lib} LIBRARY DESTINATION frugrad/lib COMPONENT python)
+            add_dependencies(frugrad_python ${lib})
+        endif()
+    endforeach()
     return()
 endif()
 

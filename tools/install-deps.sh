@@ -4,7 +4,7 @@
 set -euo pipefail
 
 usage() {
-    echo "usage: tools/install-deps.sh GROUP...   (groups: build demo test mpi mpich torch bench clang format cross)" >&2
+    echo "usage: tools/install-deps.sh GROUP...   (groups: build demo test mpi mpich torch bench clang format deb cross)" >&2
     exit 2
 }
 
@@ -17,13 +17,14 @@ packages_of() {
     build) echo gcc libc6-dev make cmake pkg-config libjansson-dev zlib1g-dev liblzma-dev libopenblas-dev \
         libjpeg62-turbo-dev libpng-dev libssl-dev $(onednn_package) ;;
     demo) echo dataset-fashion-mnist ;; # without it the demo makes up its images
-    test) echo g++ libcmocka-dev python3 python3-numpy python3-torch iproute2 dataset-fashion-mnist chromium librsvg2-bin ;;
+    test) echo g++ libcmocka-dev mypy python3 python3-numpy python3-torch iproute2 dataset-fashion-mnist chromium librsvg2-bin ;;
     mpi) echo libopenmpi-dev openmpi-bin ;;
     mpich) echo libmpich-dev mpich ;; # stands beside Open MPI: mpicc.mpich, mpirun.mpich
     torch) echo python3-venv ;;
     bench) echo g++ ;; # optional: bench then compares with std::nth_element
     clang) echo clang libclang-rt-14-dev libomp-dev ;;
     format) echo clang-format ;;
+    deb) echo dpkg-dev debhelper fakeroot lintian ;;
     cross) echo gcc-x86-64-linux-gnu libc6-dev-amd64-cross qemu-user ;;
     *) return 1 ;;
     esac

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Weight deltas of a real training run and of random changes: bytes, and times beside the limit of memory and others' ways.
+"""Weight deltas of a training run and of random changes: bytes, and times beside the limit of memory and other ways.
 
     lab/bench/delta.py train OUT --text train.u16 [--rates 1e-6,3e-6,1e-5,3e-5] [--layers 14] [--width 768]
     lab/bench/delta.py measure [OUT...] [--elements 100e6] [--densities 0.01] [--threads 2] [--record FILE]
@@ -97,7 +97,8 @@ def make_model(torch, a, vocabulary):
         def forward(self, x):
             n, t, c = x.shape
             q, k, v = self.qkv(self.norm1(x)).view(n, t, 3, c // 64, 64).permute(2, 0, 3, 1, 4)
-            x = x + self.out(nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(n, t, c))
+            y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            x = x + self.out(y.transpose(1, 2).reshape(n, t, c))
             return x + self.down(nn.functional.gelu(self.up(self.norm2(x))))
 
     class Model(nn.Module):
@@ -350,7 +351,7 @@ def show(record):
     make, apply, bits = record["make_s"], record["apply_s"], record["bits"]
     print(f"{record['data']}: {record['elements'] / 1e6:.1f} M elements, {100 * record['density']:.3f} % changed")
     for way in ("delta", "zstd", "torch", "numpy"):
-        print(f"  {way:6} {bits[way]:7.4f} bit  make {1e3 * make[way]:8.2f} ms  {make['limit'] / make[way]:5.2f} of the limit"
+        print(f"  {way:6} {bits[way]:7.4f} bit  make {1e3 * make[way]:8.2f} ms  {make['limit'] / make[way]:5.2f} of limit"
               f"  apply {1e3 * apply[way]:8.2f} ms  {apply['limit'] / apply[way]:5.2f}  slower than delta"
               f" {make[way] / make['delta']:6.1f} {apply[way] / apply['delta']:6.1f}", flush=True)
 
@@ -363,7 +364,8 @@ def measure(a):
         for name in sorted(os.listdir(folder), key=lambda n: float(n.rpartition("-")[0])):
             if name.endswith("-0.safetensors"):
                 paths = [os.path.join(folder, name[:-len("0.safetensors")] + f"{i}.safetensors") for i in (0, 1)]
-                pairs.append((f"rate {name.rpartition('-')[0]}", lambda p=paths: [read_safetensors(path) for path in p]))
+                rate = name.rpartition("-")[0]
+                pairs.append((f"rate {rate}", lambda p=paths: [read_safetensors(path) for path in p]))
     for data, load in pairs:
         base, result = load()
         record = {"kind": "delta", "data": data, "threads": a.threads, "cpu": machine(), "commit": commit(),

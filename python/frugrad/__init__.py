@@ -8,7 +8,7 @@
     mean = compressor.decompress(frames_of_all_workers)
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ._core import ROLES, Config, Layout, Tensor
 from ._frames import inspect
@@ -26,7 +26,7 @@ __all__ = ["CommError", "Compressor", "Config", "ConfigError", "FormatError", "F
            "options", "presets", "read_payload", "version", "write_payload"]
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> Any:
     if name == "Compressor":  # the only one that needs NumPy
         from ._arrays import Compressor
 

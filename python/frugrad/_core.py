@@ -7,14 +7,18 @@ is float32, contiguous, long enough and alive during the call.
 import ctypes
 import operator
 from ctypes import byref, c_size_t, c_uint64, c_void_p
-from typing import Iterable, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import _lib
 from ._lib import Owned, Range, lib
 
 
 class Tensor(NamedTuple):
-    """One tensor of a flat buffer."""
+    """One tensor of a flat buffer.
+
+    >>> Tensor("attn.q", (64, 64), "attn_q", heads=4).elements
+    4096
+    """
 
     name: str
     shape: Tuple[int, ...]
@@ -32,6 +36,12 @@ class Tensor(NamedTuple):
             count *= n
         return count
 
+    @property
+    def place(self) -> slice:
+        """The elements of the flat buffer, in a layout, which sets the offset."""
+        first = self.offset or 0
+        return slice(first, first + self.elements)
+
 
 def number(value: int, bits: int, what: str) -> int:
     """A whole number that fits; ctypes would truncate one that does not."""
@@ -48,7 +58,7 @@ def c_text(value: str, what: str) -> bytes:
     return value.encode()
 
 
-def as_bytes(buffer, what: str) -> bytes:
+def as_bytes(buffer: Any, what: str) -> bytes:
     """Bytes as they are, a copy of any other buffer."""
     if type(buffer) is bytes:
         return buffer
@@ -60,11 +70,11 @@ def as_bytes(buffer, what: str) -> bytes:
 
 def address(buffer: bytes) -> int:
     """The address of bytes, which must stay alive."""
-    return ctypes.cast(ctypes.c_char_p(buffer), c_void_p).value
+    return ctypes.cast(ctypes.c_char_p(buffer), c_void_p).value or 0
 
 
 def _role_names() -> Tuple[str, ...]:
-    names = []
+    names: List[str] = []
     while True:
         name = lib.frug_role_name(len(names))
         if name is None:
@@ -96,7 +106,11 @@ class Config(Owned):
         return lib.frug_config_text(self.handle).decode()
 
     def option(self, name: str) -> str:
-        """The value of one option."""
+        """The value of one option.
+
+        >>> Config("dgc,value=int8").option("value")
+        'int8'
+        """
         value = lib.frug_config_get(self.handle, name.encode())
         if value is None:
             raise KeyError(name)
@@ -104,7 +118,12 @@ class Config(Owned):
 
 
 class Layout(Owned):
-    """The tensors of a flat buffer, by ascending offset."""
+    """The tensors of a flat buffer, by ascending offset.
+
+    >>> layout = Layout([Tensor("weight", (10, 20)), Tensor("bias", (20,))])
+    >>> len(layout), layout.elements, layout[1].offset
+    (2, 220, 200)
+    """
 
     _destroy = "frug_layout_destroy"
 
@@ -144,14 +163,14 @@ class Layout(Owned):
         return lib.frug_layout_hash(self.handle)
 
 
-def _saved(size, save, handle) -> bytes:
+def _saved(size: Callable, save: Callable, handle: Any) -> bytes:
     room = size(handle)
     buffer, length = ctypes.create_string_buffer(room), c_size_t()
     save(handle, ctypes.addressof(buffer), room, byref(length))
     return buffer.raw[:length.value]
 
 
-def _restore(restore, handle, state: bytes) -> None:
+def _restore(restore: Callable, handle: Any, state: bytes) -> None:
     state = as_bytes(state, "a state")
     restore(handle, address(state), len(state))
 

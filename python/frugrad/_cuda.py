@@ -70,7 +70,7 @@ class CudaCompressor(Owned):
         options = _lib.Options(total_steps=total_steps, source=source)
         super().__init__(self.lib.frug_cuda_create, config.handle, layout.handle, byref(options))
 
-    def __del__(self):
+    def __del__(self) -> None:
         handle, self.handle = getattr(self, "handle", None), None
         if handle:
             self.lib.frug_cuda_destroy(handle)

@@ -16,7 +16,7 @@ def _section(frame: bytes, i: int, codes: tuple) -> Dict[str, Any]:
     return dict(fields, index=info.index.decode(), value=info.value.decode(), index_bytes=dict(zip(codes, sizes)))
 
 
-def inspect(frame) -> Dict[str, Any]:
+def inspect(frame: Any) -> Dict[str, Any]:
     """Validate a frame and describe its content.
 
     frame   bytes, or a Payload, whose tensors then name the sections
@@ -25,6 +25,12 @@ def inspect(frame) -> Dict[str, Any]:
     with a NaN or an infinity), ratio (bytes of the same range as f32 over bytes) and sections, a list of dicts: index
     and value (the codes), block, tensor, begin, count, entries, bytes, density, unit_h, unit_w, units, selected and
     index_bytes (the size of the same indices in each index code; None where it cannot encode them). Raises FormatError.
+
+    >>> import numpy as np, frugrad
+    >>> frame = frugrad.Compressor((64, 256), rank=3).compress(np.ones((64, 256), np.float32), step=5)
+    >>> described = inspect(frame)
+    >>> described["source"], described["step"], described["sections"][0]["value"]
+    (3, 5, 'bf16')
     """
     tensors = getattr(frame, "tensors", None)
     data = as_bytes(frame if tensors is None else frame.frame, "a frame")

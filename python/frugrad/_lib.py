@@ -9,7 +9,7 @@ import os
 from ctypes import (CDLL, CFUNCTYPE, POINTER, Structure, byref, c_char, c_char_p, c_double, c_float, c_int, c_size_t,
                     c_uint32, c_uint64, c_void_p)
 from pathlib import Path
-from typing import List
+from typing import Any, Callable, List
 
 VERSION = "1.0"  # major.minor of the library this package goes with
 
@@ -51,7 +51,7 @@ _ERRORS = {-1: FrugradError, -2: MemoryError, -3: ConfigError, -5: FormatError, 
 class Sized(Structure):
     """A structure whose first field is its size, as the library wants it."""
 
-    def __init__(self, **values):
+    def __init__(self, **values: Any) -> None:
         super().__init__(**values)
         self.struct_size = ctypes.sizeof(self)
 
@@ -147,7 +147,7 @@ class ReduceStats(Sized):
 
 class BucketStats(Sized):
     _fields_ = [("struct_size", c_size_t), ("step", c_uint64), ("begin", c_uint64), ("count", c_uint64),
-                ("stats", ReduceStats)]
+                ("stats", ReduceStats)]  # type: ignore[list-item]
 
 
 class Option(Structure):
@@ -262,7 +262,7 @@ def _open() -> CDLL:
                       " library (make install), or name it in FRUGRAD_LIBRARY. " + "; ".join(reasons))
 
 
-def _check(status: int, _function, _arguments) -> None:
+def _check(status: int, _function: Any, _arguments: Any) -> None:
     if status != 0:
         raise _ERRORS.get(status, FrugradError)(lib.frug_last_error().decode(errors="replace"))
 
@@ -292,12 +292,12 @@ class Owned:
 
     _destroy = ""
 
-    def __init__(self, create, *arguments):
+    def __init__(self, create: Callable, *arguments: Any) -> None:
         handle = c_void_p()
         create(*arguments, byref(handle))
         self.handle = handle.value
 
-    def __del__(self):
+    def __del__(self) -> None:
         handle, self.handle = getattr(self, "handle", None), None
         if handle and lib is not None:
             getattr(lib, self._destroy)(handle)

@@ -33,7 +33,7 @@ class Payload(NamedTuple):
         layout = Layout(self.tensors)
         flat = Compressor(layout, "residual=f32,feedback=none").decompress(self.frame)
         placed = [layout[i] for i in range(len(layout))]
-        arrays = {t.name: flat[t.offset:t.offset + t.elements].reshape(t.shape) for t in placed}
+        arrays = {t.name: flat[t.place].reshape(t.shape) for t in placed}
         if self.shape is not None:
             arrays = {name: array.reshape(self.shape) for name, array in arrays.items()}
         return arrays if self.source == "safetensors" else next(iter(arrays.values()))
@@ -87,7 +87,15 @@ def _header(payload: Payload) -> bytes:
 
 
 def read_payload(path: Union[str, os.PathLike]) -> Payload:
-    """Read a payload file; raises FormatError for anything else, and OSError."""
+    """Read a payload file; raises FormatError for anything else, and OSError.
+
+    >>> import numpy as np, frugrad, os, tempfile
+    >>> compressor = frugrad.Compressor((8, 256))
+    >>> path = os.path.join(tempfile.mkdtemp(), "step0.fgr")
+    >>> write_payload(path, compressor.compress(np.ones((8, 256)), 0), compressor)
+    >>> read_payload(path).tensors[0].shape
+    (8, 256)
+    """
     with open(path, "rb") as file:
         data = file.read()
     try:

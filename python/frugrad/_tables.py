@@ -1,6 +1,6 @@
 """The library's tables: the options of configs and optimizers."""
 
-from typing import List, NamedTuple
+from typing import Any, Callable, List, NamedTuple
 
 from ._lib import lib
 
@@ -30,8 +30,8 @@ class OptimizerKind(NamedTuple):
     help: str
 
 
-def _rows(at, made) -> list:
-    rows = []
+def _rows(at: Callable, made: Callable) -> List[Any]:
+    rows: List[Any] = []
     while True:
         row = at(len(rows))
         if not row:
@@ -40,15 +40,27 @@ def _rows(at, made) -> list:
 
 
 def options() -> List[Option]:
-    """All options of a config."""
+    """All options of a config.
+
+    >>> next(option.default for option in options() if option.name == "value")
+    'bf16'
+    """
     return _rows(lib.frug_option_at, Option)
 
 
 def presets() -> List[Preset]:
-    """All presets."""
+    """All presets.
+
+    >>> "dgc" in [preset.name for preset in presets()]
+    True
+    """
     return _rows(lib.frug_preset_at, Preset)
 
 
 def optimizers() -> List[OptimizerKind]:
-    """All optimizers."""
+    """All optimizers.
+
+    >>> "muon" in [kind.name for kind in optimizers()]
+    True
+    """
     return _rows(lib.frug_optimizer_at, OptimizerKind)

@@ -80,8 +80,8 @@ class _Weights(NamedTuple):
 
 def _torch_weights(name: str, tensor: Any) -> _Weights:
     if tensor.device.type != "cpu":
-        raise ValueError(f"'{name}' is on {tensor.device}; deltas are made and applied in host memory: use .cpu(), or load"
-                         " the values of frugrad.delta.to_sparse() on the device")
+        raise ValueError(f"'{name}' is on {tensor.device}; deltas are made and applied in host memory: use .cpu(), or"
+                         " load the values of frugrad.delta.to_sparse() on the device")
     if not tensor.is_contiguous():
         raise ValueError(f"'{name}' is not contiguous; use .contiguous()")
     return _Weights(str(tensor.dtype).rpartition(".")[2], tensor.element_size(), tuple(tensor.shape), tensor.data_ptr())
@@ -89,7 +89,7 @@ def _torch_weights(name: str, tensor: Any) -> _Weights:
 
 def _numpy_weights(name: str, array: Any) -> _Weights:
     if not array.flags.c_contiguous or not array.dtype.isnative:
-        raise ValueError(f"'{name}' is not contiguous or not in the byte order of this machine; use np.ascontiguousarray()")
+        raise ValueError(f"'{name}' is not contiguous, or not in this machine's byte order; use np.ascontiguousarray()")
     return _Weights(array.dtype.name, array.dtype.itemsize, tuple(array.shape), array.ctypes.data)
 
 
@@ -277,7 +277,7 @@ def to_sparse(patch: Bytes, weights: Mapping[str, Any]) -> List[SparseWeightPatc
     for at, info in _records(data):
         if info.kind != _CHANGE or info.entries == 0:
             continue
-        name, tensor = _name(data, info), None
+        name = _name(data, info)
         tensor = weights[name]
         if tuple(tensor.shape) != tuple(info.shape[:info.ndim]):
             raise ValueError(f"'{name}' has shape {tuple(tensor.shape)}, in the patch {tuple(info.shape[:info.ndim])}")

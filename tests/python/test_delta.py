@@ -60,7 +60,8 @@ class Arrays(unittest.TestCase):
         for name in base:
             array = base[name]
             dtype = {"a": "F32", "b": "F16", "c": "I8", "d": "I64", "e": "U16", "f": "BOOL"}[name]
-            record = delta_oracle.change(array.tobytes(), result[name].tobytes(), array.itemsize, array.shape, dtype, name)
+            record = delta_oracle.change(array.tobytes(), result[name].tobytes(), array.itemsize, array.shape, dtype,
+                                         name)
             self.assertEqual(patch[at:at + len(record)], record, name)
             at += len(record)
         self.assertEqual(len(patch), at + 72)

@@ -136,6 +136,7 @@ def worker(a):
     lines = []
     for name in a.cases.split(","):
         case = CASES[name](a)
+        case.rate = a.rate or case.rate
         for method in a.methods.split(","):
             for density in [""] if method == "dense" else a.densities.split(","):
                 for seed in map(int, a.seeds.split(",")):
@@ -168,6 +169,7 @@ def main():
     p.add_argument("--cases", default="cnn,gpt")
     p.add_argument("--methods", default="dense,frugrad,none")
     p.add_argument("--densities", default="94,99", help="sparsity in percent")
+    p.add_argument("--rate", type=float, default=0.0, help="another rate than the case's, for all methods")
     p.add_argument("--more", default="", help="options to add to frugrad's config, as ,beta=0.9")
     p.add_argument("--seeds", default="1,2,3")
     p.add_argument("--steps", type=int, default=300)

@@ -1,8 +1,8 @@
 """A usual optimizer of PyTorch as one for compressed gradients: at its own learning rate, without a second momentum.
 
 With feedback=merged (or dgc) the residual is the momentum, and what is received is counted once. So a parameter that
-is compressed gets the same optimizer without momentum, at a rate times the library's gain (docs/optimizers.md), which
-is the rate that dense training has. A parameter that is sent whole has no residual, and keeps the optimizer as it is.
+is compressed gets the same optimizer without momentum, at a rate times a gain (docs/optimizers.md, docs/pytorch.md), so
+that the rate of dense training is right. A parameter that is sent whole has no residual, and keeps the optimizer as it is.
 """
 
 from typing import Any, Callable, Dict, List, Optional, Set, Tuple
@@ -38,31 +38,29 @@ class Rule:
     """How the options of a param group change for compressed parameters, by a config."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, config: Config, total_steps: int):
-        self.kind, self.decoupled = family(optimizer), isinstance(optimizer, torch.optim.AdamW)
-        self._compressor = Compressor(config, _ANY, total_steps)
+        self.kind, self._compressor = family(optimizer), Compressor(config, _ANY, total_steps)
         self.merges = config.option("feedback") in _OWN_MOMENTUM and config.option("reduce") != "dense"
-        self._gains: Dict[float, float] = {}
+        self._answers: Dict[str, Tuple[float, Dict[str, str]]] = {}
 
     def options(self, group: Dict[str, Any]) -> Dict[str, Any]:
         """The options that differ from the group's."""
         return getattr(self, f"_{self.kind}")(group)
 
     def _ask(self, text: str) -> Tuple[float, Dict[str, str]]:
-        made = Optimizer(text, _ANY, self._compressor)
-        return made.gain, dict(part.split("=", 1) for part in made.text.partition(":")[2].split(","))
+        """The gain and the options of one of the library's optimizers."""
+        if text not in self._answers:
+            made = Optimizer(text, _ANY, self._compressor)
+            options = dict(part.split("=", 1) for part in made.text.partition(":")[2].split(","))
+            self._answers[text] = made.gain, options
+        return self._answers[text]
 
     def _sgd(self, group: Dict[str, Any]) -> Dict[str, Any]:
         momentum = float(group["momentum"])
-        if momentum not in self._gains:
-            self._gains[momentum] = self._ask(f"merged:momentum={momentum!r}")[0]
-        gain = self._gains[momentum] * ((1 - float(group["dampening"])) if momentum else 1.0)
+        gain = self._ask(f"merged:momentum={momentum!r}")[0] * (1 - float(group["dampening"]) if momentum else 1.0)
         return dict(lr=group["lr"] * gain, momentum=0, dampening=0, nesterov=False)
 
     def _adam(self, group: Dict[str, Any]) -> Dict[str, Any]:
-        gain, options = self._ask("adam-merged")
-        decoupled = group.get("decoupled_weight_decay", self.decoupled)  # then it is times the rate, and not the gain
-        return dict(lr=group["lr"] * gain, betas=(0.0, float(options["beta2"])),
-                    weight_decay=group["weight_decay"] / (gain if decoupled else 1.0))
+        return dict(betas=(0.0, float(self._ask("adam-merged")[1]["beta2"])))  # not its gain, which is for long runs
 
     def _muon(self, group: Dict[str, Any]) -> Dict[str, Any]:
         gain = float(self._ask("muon-merged")[1]["gain"]) / float(self._ask("muon")[1]["gain"])
@@ -151,8 +149,8 @@ def optimizer(model: torch.nn.Module, torch_optimizer: torch.optim.Optimizer) ->
     Use what is returned in place of the optimizer that was given, which refuses to step from then on, and make
     schedulers for it. Param groups and their options, momentum included, stay as they are. Compressed parameters
     (matrices; not vectors and small tensors) step without momentum, since it is in the residual: SGD by 1 / (1 -
-    momentum) times the rate, Adam by half of it with a beta2 that fits the density, Muon by 1.5 times the rate. Without
-    a ``DDPState``, and until it has compressed a gradient, the step is that of the optimizer that was given.
+    momentum) times the rate, Adam by the rate with a beta2 that fits the density, Muon by 1.5 times the rate. Without a
+    ``DDPState``, and until it has compressed a gradient, the step is that of the optimizer that was given.
     """
     require_model(model, "frugrad.torch.optimizer()")
     given = bare(require_optimizer(torch_optimizer, "frugrad.torch.optimizer()"))

@@ -379,7 +379,7 @@ class DDPState:
         streams, times, exchange = self._engine.streams, plan.times, plan.exchange
         with streams.compress_stream():
             floats = plan.floats(buffer, streams.device)
-            self._watch.see(self.step, floats)
+            self._watch.see(self.step, floats, last)
             exchange.begin(self.step, floats, times, self._error)
         self._error = exchange.error
         self._start_second()
@@ -388,9 +388,6 @@ class DDPState:
         future, release = self._thread.prepare(lambda: self._finish_on_device(exchange, buffer, floats, times, watch),
                                               buffer, streams.sum_stream, self._direct)
         self._first_half = (exchange, times, release)
-        if last:
-            with streams.compress_stream(behind=False):
-                self._watch.share()
         if last or (self._direct and self._reduce == "gather"):
             self._start_second()
         if last:

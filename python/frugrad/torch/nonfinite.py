@@ -57,32 +57,36 @@ class DeviceWatch:
     """The same on a GPU, where nothing waits: the sum of a bucket times zero is zero, or NaN."""
 
     def __init__(self, exchange: Exchange, streams: DeviceStreams, propagate: bool):
-        self._exchange, self._streams, self._propagate = exchange, streams, propagate
+        self._exchange, self._propagate = exchange, propagate
         self._probe: Optional[torch.Tensor] = None
-        self._last: Optional[torch.Tensor] = None
+        self._total: Optional[torch.Tensor] = None  # of all ranks
+        self._mine = torch.zeros(1, pin_memory=streams.cuda)  # on the host, for the warning
         self._work: Any = None
         self._step = 0
 
-    def see(self, step: int, floats: torch.Tensor) -> None:
-        """A bucket, before it is compressed."""
+    def see(self, step: int, floats: torch.Tensor, last: bool) -> None:
+        """A bucket, before it is compressed. At the last one the ranks' probes add up to NaN where one of them is."""
         probe = floats.sum() * 0
-        self._probe, self._step = probe if self._probe is None else self._probe + probe, step
+        probe = probe if self._probe is None else self._probe + probe
+        self._probe, self._step = None if last else probe, step
+        if last:
+            self._share(probe)
 
-    def share(self) -> None:
-        """After the last bucket: the ranks' probes add up to NaN where one of them is."""
-        self._last, self._probe = self._probe, None
+    def _share(self, probe: torch.Tensor) -> None:
         if self._propagate:
-            self._last = self._last.to(self._exchange.device)
-            self._work = self._exchange.sum(self._last)
+            self._total = probe.to(self._exchange.device)
+            self._work = self._exchange.sum(self._total)
+        else:
+            self._mine.copy_(probe, non_blocking=True)
 
     def end_step(self, floats: torch.Tensor) -> None:
         """On the stream that sums: the last bucket becomes NaN if one rank's gradient was."""
         if self._propagate:
             self._work.wait()
-            floats.add_(self._last.to(floats.device))
+            floats.add_(self._total.to(floats.device))
 
     def warn(self) -> None:
-        """Of the step before, which the caller has waited for."""
-        last, self._last = self._last, None
-        if not self._propagate and last is not None and last.isnan().item():
+        """Of the step before, whose sums the caller has waited for."""
+        if self._mine.isnan().item():
+            self._mine.zero_()
             _warn(self._step, self._exchange.rank, "the gradient was")

@@ -155,6 +155,8 @@ int fgf_client_join(fgf_client *c, const frug_layout *layout, uint64_t examples,
     if (fgf_session_join(c->session, frug_layout_hash(layout), c->count, examples, why) != 0 ||
         create_compressor(c, layout, why) != 0 || reserve(c, why) != 0)
         return -1;
+    if (!fgf_client_weights_read(c->options.directory, fgf_session_run(c->session), c->count, &c->version, c->weights))
+        c->version = FGF_NO_VERSION;
     return recover(c, why);
 }
 
@@ -173,6 +175,8 @@ int fgf_client_pull(fgf_client *c, float *weights, uint64_t *round, fgio_reason 
     if (result < 0)
         return -1;
     c->version = version;
+    if (result == 1)
+        fgf_client_weights_write(c->options.directory, fgf_session_run(c->session), c->count, version, c->weights);
     memcpy(weights, c->weights, c->count * sizeof *weights);
     *round = version;
     return version < fgf_client_rounds(c);

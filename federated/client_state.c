@@ -1,6 +1,9 @@
 /* client_state.c - a client's residual and its update in flight, on disk. */
 #include "federated/client_state.h"
 
+#include "base/crc32c.h"
+#include "base/float_bits.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -65,6 +68,52 @@ int fgf_client_pending_write(const char *dir, const fgf_update *update, const vo
     else
         fgio_writer_abort(&writer);
     return status == FGIO_EXIT_OK ? 0 : fgio_fail(why, "%s cannot be written", path);
+}
+
+/* Header: magic, run, version, CRC-32C of the weights, CRC-32C of what is before. */
+#define WEIGHTS_HEADER 40u
+static const char weights_magic[8] = {'F', 'R', 'U', 'G', 'W', 'T', 'S', '1'};
+
+bool fgf_client_weights_read(const char *dir, const fgf_run_id *run, uint64_t count, uint64_t *version,
+                             float *weights) {
+    char path[FGF_PATH_MAX];
+    fgio_bytes file = {0};
+    fgio_reason why;
+    if (path_of(dir, "weights", path, &why) != 0 || !fgio_file_exists(path) ||
+        fgio_file_read(path, &file) != FGIO_EXIT_OK)
+        return false;
+    const unsigned char *h = file.data;
+    size_t len = count * sizeof *weights;
+    bool fits = file.len == WEIGHTS_HEADER + len && memcmp(h, weights_magic, sizeof weights_magic) == 0 &&
+                memcmp(h + 8, run, sizeof *run) == 0 && frugi_get32(h + 36) == frugi_crc32c(0, h, 36) &&
+                frugi_get32(h + 32) == frugi_crc32c(0, h + WEIGHTS_HEADER, len);
+    if (fits) {
+        *version = frugi_get64(h + 24);
+        memcpy(weights, h + WEIGHTS_HEADER, len);
+    }
+    fgio_bytes_free(&file);
+    return fits;
+}
+
+void fgf_client_weights_write(const char *dir, const fgf_run_id *run, uint64_t count, uint64_t version,
+                              const float *weights) {
+    char path[FGF_PATH_MAX];
+    unsigned char h[WEIGHTS_HEADER];
+    fgio_writer writer = FGIO_WRITER_CLOSED;
+    fgio_reason why;
+    size_t len = count * sizeof *weights;
+    if (path_of(dir, "weights", path, &why) != 0)
+        return;
+    memcpy(h, weights_magic, sizeof weights_magic);
+    memcpy(h + 8, run, sizeof *run);
+    frugi_put64(h + 24, version);
+    frugi_put32(h + 32, frugi_crc32c(0, weights, len));
+    frugi_put32(h + 36, frugi_crc32c(0, h, 36));
+    if (fgio_writer_open(path, &writer) == FGIO_EXIT_OK && fgio_writer_put(&writer, h, sizeof h) == FGIO_EXIT_OK &&
+        fgio_writer_put(&writer, weights, len) == FGIO_EXIT_OK)
+        fgio_writer_commit(&writer);
+    else
+        fgio_writer_abort(&writer);
 }
 
 static int sync_directory(const char *dir) {

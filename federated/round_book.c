@@ -69,5 +69,6 @@ fgf_verdict fgf_round_judge(const fgf_round_rule *rule, const fgf_client_record 
 bool fgf_round_closes(const fgf_round_rule *rule, size_t allowed, size_t updates, double seconds_open) {
     if (updates == 0)
         return false;
-    return updates >= allowed || (updates >= rule->quorum && seconds_open >= rule->deadline);
+    uint64_t quorum = rule->quorum ? rule->quorum : (allowed + 1) / 2;
+    return updates >= allowed || (updates >= quorum && seconds_open >= rule->deadline);
 }

@@ -43,7 +43,7 @@ int fgf_book_copy(const fgf_book *from, fgf_book *to);
 /** Rules of the rounds of a run. */
 typedef struct fgf_round_rule {
     uint64_t rounds;
-    uint64_t quorum;    /* updates without which a round does not close */
+    uint64_t quorum;    /* updates without which a round does not close; 0: half of the clients */
     double deadline;    /* seconds after which a round closes with a quorum */
     uint64_t stale_max; /* the most rounds that an update may be late */
 } fgf_round_rule;

@@ -324,7 +324,7 @@ uint16_t fgf_server_port(const fgf_server *s) {
 }
 
 bool fgf_server_is_done(const fgf_server *s) {
-    return s->round >= s->options.rule.rounds;
+    return s->finished_at > 0;
 }
 
 const float *fgf_server_weights(const fgf_server *s, uint64_t *round) {

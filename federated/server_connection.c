@@ -201,14 +201,29 @@ static void replace_older(fgf_connection *c) {
             o->closed = true;
 }
 
+/* Strangers cannot fill the log: beyond some lines they are only counted. */
+static void refuse_handshake(fgf_connection *c, const char *why) {
+    fgf_server *s = c->server;
+    double now = frugi_clock();
+    s->refused_connections++;
+    c->closed = true;
+    if (now - s->refusals_since > FGF_REFUSAL_SECONDS) {
+        if (s->refusals > FGF_REFUSAL_LINES)
+            fgf_server_log(s, "%llu more handshakes were refused",
+                           (unsigned long long)(s->refusals - FGF_REFUSAL_LINES));
+        s->refusals_since = now;
+        s->refusals = 0;
+    }
+    if (s->refusals++ < FGF_REFUSAL_LINES)
+        fgf_server_log(s, "%s: refused: %s", c->name, why);
+}
+
 static void shake_hands(fgf_connection *c) {
     fgf_server *s = c->server;
     fgio_reason why;
     int result = fgf_channel_handshake(c->stream.channel, &why);
     if (result == FGF_FAILED) {
-        s->refused_connections++;
-        fgf_server_log(s, "%s: refused: %s", c->name, why.text);
-        c->closed = true;
+        refuse_handshake(c, why.text);
         return;
     }
     if (result == FGF_AGAIN)
@@ -512,7 +527,7 @@ void fgf_connection_sweep(fgf_connection *c, double now) {
     bool writing = c->stream.out_len > c->stream.out_at;
     count_traffic(c);
     if (c->stage == FGF_STAGE_HANDSHAKE && now - c->began > FGF_HANDSHAKE_SECONDS)
-        end_connection(c, "the handshake took too long");
+        refuse_handshake(c, "the handshake took too long");
     else if (fgf_stream_is_receiving(&c->stream) && now - c->progress > FGF_MESSAGE_SECONDS)
         end_connection(c, "a message arrives too slowly");
     else if (writing && now - c->progress > FGF_MESSAGE_SECONDS)

@@ -17,9 +17,11 @@
 #define FGF_MESSAGE_SECONDS   30.0   /* from the first byte of a message to its last; to read what is sent */
 #define FGF_IDLE_SECONDS      3600.0 /* between messages: a client trains meanwhile */
 #define FGF_WAIT_SECONDS      15.0   /* between signs of life to a client that waits */
-#define FGF_HANDSHAKES_MAX    128u
+#define FGF_HANDSHAKES_MAX    512u
 #define FGF_REQUESTS_BURST    60.0 /* messages other than chunks */
 #define FGF_REQUESTS_RATE     20.0 /* per second */
+#define FGF_REFUSAL_LINES     50u  /* in the log, in FGF_REFUSAL_SECONDS */
+#define FGF_REFUSAL_SECONDS   10.0
 #define FGF_HISTORY           256u
 #define FGF_RETRY_SECONDS     5.0 /* before a round is closed again after a failure */
 
@@ -125,6 +127,8 @@ struct fgf_server {
     fgf_closing close;
     fgf_blob *blobs;
     /* status */
+    double refusals_since; /* lines about refused handshakes: when counting began, how many */
+    uint64_t refusals;
     uint64_t bytes_up, bytes_down, accepted_connections, refused_connections, dropped, closing_failures;
     fgf_round_report history[FGF_HISTORY];
     uint64_t history_count;

@@ -34,6 +34,7 @@ static int prepare(client_run *r) {
     training.tokens = o->tokens ? o->tokens : training.tokens;
     training.part = o->part;
     training.parts = o->parts;
+    training.alpha = o->alpha;
     training.samples = o->samples;
     training.threads = o->threads;
     memcpy(&training.worker, public.bytes, sizeof training.worker);

@@ -11,6 +11,7 @@ typedef struct fgp_client_options {
     const char *data;
     const char *tokens;   /* NULL: those of the job */
     uint64_t part, parts; /* the share of the training samples; parts 0: all */
+    double alpha;         /* shares of classes by a Dirichlet distribution; 0: equal shares */
     uint64_t samples;     /* builtin data: how many */
     uint32_t threads;
     void (*progress)(void *ctx, uint64_t round, uint64_t rounds, double loss, bool counted); /* or NULL */

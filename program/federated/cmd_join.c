@@ -17,6 +17,8 @@ static const fgp_opt options[] = {
     {"tokens", 0, "WHAT", NULL,
      "text: bytes, a directory with GPT-2's encoder.json and vocab.bpe [as the server says]"},
     {"share", 0, "I/N", NULL, "train on one of N equal shares of the data, numbered from 1 [all]"},
+    {"alpha", 0, "NUMBER", NULL,
+     "shares of each class by a Dirichlet distribution, for experiments; needs --share [equal]"},
     {"samples", 0, "COUNT", NULL, "builtin data: how many to train on [some thousand]"},
     {"state", 0, "DIR", NULL, "directory for the residual [KEY.state]"},
     {"threads", 't', "COUNT", "1", "threads"},
@@ -65,6 +67,9 @@ static int read_options(const fgp_args *args, fgp_client_options *o) {
         status = fgp_arg_u64(args, "threads", 1, 1024, &threads);
     if (status == FGIO_EXIT_OK)
         status = fgp_arg_double(args, "patience", 0.1, 1e9, &o->client.patience);
+    if (status == FGIO_EXIT_OK && fgp_arg(args, "alpha"))
+        status = o->parts ? fgp_arg_double(args, "alpha", 1e-3, 1e6, &o->alpha)
+                          : fgio_usage_error("join: --alpha needs --share I/N");
     if (status == FGIO_EXIT_OK && fgp_arg(args, "samples"))
         status = fgp_arg_u64(args, "samples", 1, 1000000000, &o->samples);
     o->threads = (uint32_t)threads;

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #define DEFAULT_CONFIG "density=0.01,feedback=plain,residual=f32,value=bf16,vectors=sparse,min_size=1"
@@ -51,6 +52,7 @@ static const fgp_opt options[] = {
     {"threads", 't', "COUNT", "2", "threads that check updates"},
     {"local-clients", 0, "COUNT", NULL,
      "run so many clients as threads, on shares of --data: a first try without keys"},
+    {"alpha", 0, "NUMBER", NULL, "local clients: shares of each class by a Dirichlet distribution [equal shares]"},
     {"status", 0, NULL, NULL, "print the state of the run in --save DIR, and end"},
     {"json", 'j', NULL, NULL, "print the summary, or the status, as one JSON object"},
     {"quiet", 'q', NULL, NULL, "no progress"},
@@ -67,6 +69,7 @@ typedef struct serving {
     fgf_allow_list local_list;
     fgp_local_clients *local;
     uint64_t local_count, eval_every;
+    double alpha;
     char *directory, *job;
     bool temporary; /* the directory is removed at the end */
     float *start;
@@ -103,7 +106,8 @@ static int read_training(serving *s) {
                             .tokens = fgp_arg(a, "tokens"),
                             .optimizer = fgp_arg(a, "optimizer"),
                             .schedule = fgp_arg(a, "schedule"),
-                            .threads = 1};
+                            .threads = 1,
+                            .evaluates = true};
     int status = fgp_arg_u64(a, "rounds", 1, UINT32_MAX - 1, &o->rounds);
     if (status == FGIO_EXIT_OK)
         status = fgp_arg_u64(a, "local-steps", 1, 1000000000, &o->steps);
@@ -143,6 +147,9 @@ static int read_rules(serving *s) {
         status = fgp_arg_u64(a, "eval-every", 0, UINT32_MAX, &s->eval_every);
     if (status == FGIO_EXIT_OK && fgp_arg(a, "local-clients"))
         status = fgp_arg_u64(a, "local-clients", 1, 1000, &s->local_count);
+    if (status == FGIO_EXIT_OK && fgp_arg(a, "alpha"))
+        status = s->local_count ? fgp_arg_double(a, "alpha", 1e-3, 1e6, &s->alpha)
+                                : fgio_usage_error("serve: --alpha needs --local-clients COUNT");
     o->state.sum.robust = (fgf_robust)robust;
     o->threads = (int)threads;
     return status;
@@ -221,6 +228,17 @@ static void on_round(void *ctx, fgf_round_report *report, const float *weights, 
         fgp_print_server_round(report);
 }
 
+/* As many as the system lets this process have, but for some files of its own. */
+static size_t connection_limit(void) {
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) != 0)
+        return 512;
+    files.rlim_cur = files.rlim_max < 65536 ? files.rlim_max : 65536;
+    setrlimit(RLIMIT_NOFILE, &files);
+    getrlimit(RLIMIT_NOFILE, &files);
+    return files.rlim_cur > 128 ? files.rlim_cur - 64 : 64;
+}
+
 static int create_server(serving *s, fgf_server **server) {
     const fgp_args *a = s->args;
     fgf_server_options *o = &s->server;
@@ -237,7 +255,7 @@ static int create_server(serving *s, fgf_server **server) {
     o->state.job = s->job;
     o->state.rounds = o->rule.rounds = s->training.rounds;
     o->config = fgp_arg(a, "config");
-    o->connections_max = 2048;
+    o->connections_max = connection_limit();
     o->linger = 30;
     o->ctx = s;
     o->log = fgp_arg_given(a, "quiet") ? NULL : fgp_print_log;
@@ -245,6 +263,8 @@ static int create_server(serving *s, fgf_server **server) {
     o->round = on_round;
     if (fgf_server_create(o, server, &why) != 0)
         return fgio_error("serve: %s", why.text);
+    free(s->start); /* the server has its own */
+    s->start = NULL;
     return FGIO_EXIT_OK;
 }
 
@@ -318,10 +338,8 @@ static int run_server(serving *s) {
     if (status == FGIO_EXIT_OK)
         status = open_model(s);
     if (status == FGIO_EXIT_OK && s->local_count)
-        status = fgp_local_clients_open(s->directory, s->local_count, s->training.data, s->training.samples, &s->local,
-                                        &s->local_list);
-    if (status == FGIO_EXIT_OK && s->server.rule.quorum == 0 && s->local_count)
-        s->server.rule.quorum = (s->local_count + 1) / 2;
+        status = fgp_local_clients_open(s->directory, s->local_count, s->training.data, s->training.samples, s->alpha,
+                                        &s->local, &s->local_list);
     if (status == FGIO_EXIT_OK)
         status = create_server(s, &server);
     if (status == FGIO_EXIT_OK)

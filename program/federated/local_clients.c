@@ -67,7 +67,7 @@ static int compare_allowed(const void *a, const void *b) {
     return memcmp(((const fgf_allowed *)a)->key.bytes, ((const fgf_allowed *)b)->key.bytes, FGF_PUBLIC_BYTES);
 }
 
-int fgp_local_clients_open(const char *directory, uint64_t count, const char *data, uint64_t samples,
+int fgp_local_clients_open(const char *directory, uint64_t count, const char *data, uint64_t samples, double alpha,
                            fgp_local_clients **out, fgf_allow_list *list) {
     fgp_local_clients *l = calloc(1, sizeof *l);
     if (l)
@@ -88,6 +88,7 @@ int fgp_local_clients_open(const char *directory, uint64_t count, const char *da
             .data = data,
             .part = i,
             .parts = count,
+            .alpha = alpha,
             .samples = samples,
             .threads = 1};
     }

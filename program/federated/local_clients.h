@@ -16,7 +16,7 @@ void fgp_directory_remove(const char *path);
 
 /** Keys and directories DIR/client-1 ... for `count` clients, and the list of them. Returns an exit status, after an
  * error message. */
-int fgp_local_clients_open(const char *directory, uint64_t count, const char *data, uint64_t samples,
+int fgp_local_clients_open(const char *directory, uint64_t count, const char *data, uint64_t samples, double alpha,
                            fgp_local_clients **clients, fgf_allow_list *list);
 void fgp_local_clients_close(fgp_local_clients *clients);
 

@@ -69,7 +69,7 @@ start_a
 start_b
 for i in $(seq 200); do
     sleep "0.$((RANDOM % 3))$((RANDOM % 10))"
-    if [ -e faults/weights.safetensors ] || [ $kills -ge 12 ]; then break; fi
+    if [ -e faults/weights.safetensors ] || [ $kills -ge 8 ]; then break; fi
     case $((i % 3)) in
     0) if kill -9 $server 2>/dev/null; then wait $server 2>/dev/null || true; start_server; kills=$((kills + 1)); fi ;;
     1) if kill -9 $first 2>/dev/null; then wait $first 2>/dev/null || true; start_a; kills=$((kills + 1)); fi ;;

@@ -41,6 +41,9 @@ static void a_round_closes_with_all_or_with_a_quorum_at_its_deadline(void **stat
     assert_true(fgf_round_closes(&rule, 4, 2, 30));
     assert_false(fgf_round_closes(&rule, 4, 1, 1000));
     assert_false(fgf_round_closes(&rule, 0, 0, 1000));
+    const fgf_round_rule half = {.rounds = 10, .deadline = 30};
+    assert_false(fgf_round_closes(&half, 5, 2, 30));
+    assert_true(fgf_round_closes(&half, 5, 3, 30));
 }
 
 static void the_book_keeps_clients_in_the_order_of_their_keys(void **state) {

@@ -19,7 +19,8 @@ enum {
     FGT_STREAM_AUGMENT,
     FGT_STREAM_MASK,
     FGT_STREAM_BUILTIN,
-    FGT_STREAM_SAMPLE
+    FGT_STREAM_SAMPLE,
+    FGT_STREAM_SHARE
 };
 
 static inline uint64_t fgt_mix(uint64_t x) {

@@ -48,9 +48,12 @@ static int open_data(fgt_solo *s) {
                              .augment = FGT_AUGMENT_AUTO,
                              .seed = s->options.seed};
     int status = fgt_data_open(&want, &s->data);
-    if (status == FGIO_EXIT_OK)
-        status = fgt_subset_share(s->data, s->options.part, s->options.parts ? s->options.parts : 1, &s->subset);
-    return status;
+    if (status != FGIO_EXIT_OK)
+        return status;
+    uint64_t part = s->options.part, parts = s->options.parts ? s->options.parts : 1;
+    return s->options.alpha > 0
+               ? fgt_subset_dirichlet(s->data, s->options.alpha, s->options.seed, part, parts, &s->subset)
+               : fgt_subset_share(s->data, part, parts, &s->subset);
 }
 
 /* Running statistics follow the parameters, as vectors. */
@@ -70,7 +73,10 @@ static int open_layout(fgt_solo *s) {
 
 static int open_model(fgt_solo *s) {
     const fgt_data_info *info = fgt_data_get_info(s->data);
-    int status = fgt_model_build(&s->model, info, s->options.batch, (int)s->options.threads, &s->graph);
+    fgt_build_options build = {.batch = s->options.batch,
+                               .threads = (int)s->options.threads,
+                               .keep = s->options.evaluates ? FGT_KEEP_NONE : FGT_KEEP_ALL};
+    int status = fgt_model_build_with(&s->model, info, &build, &s->graph);
     if (status == FGIO_EXIT_OK)
         status = open_layout(s);
     if (status == FGIO_EXIT_OK)
@@ -131,7 +137,7 @@ int fgt_solo_open(const fgt_solo_options *options, fgt_solo **out) {
         status = open_data(s);
     if (status == FGIO_EXIT_OK)
         status = open_model(s);
-    if (status == FGIO_EXIT_OK)
+    if (status == FGIO_EXIT_OK && !options->evaluates)
         status = open_optimizer(s);
     if (status == FGIO_EXIT_OK)
         *out = s;

@@ -23,9 +23,11 @@ typedef struct fgt_solo_options {
     uint64_t rounds, steps;            /* of training; steps of a round */
     uint64_t seed, samples;            /* samples: of builtin data; 0: its default */
     uint64_t part, parts;              /* the share of the training samples; parts 0: all */
+    double alpha;                      /* of fgt_subset_dirichlet(); 0: equal shares */
     uint64_t worker;                   /* number for random draws; differs between clients */
     uint32_t batch;                    /* 0: the default of the model */
     uint32_t threads;
+    bool evaluates; /* it is only evaluated: no memory for training */
 } fgt_solo_options;
 
 typedef struct fgt_solo fgt_solo;

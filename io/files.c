@@ -14,6 +14,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,15 +25,17 @@
 
 #define TEMPORARY_PREFIX ".frugrad-"
 
-enum { SLOTS = 4, CHUNK = 1 << 26, FIRST_READ = 1 << 16, LARGE = 1 << 24 };
+enum { SLOTS = 1024, CHUNK = 1 << 26, FIRST_READ = 1 << 16, LARGE = 1 << 24 };
 
-/* Temporary files in use. The signal handler reads them, so they are static and never freed. */
+/* Temporary files in use, by any thread. The signal handler reads them, so they are static and never freed; memory that
+ * was never used costs nothing. */
 static char slot_path[SLOTS][PATH_MAX];
-static volatile sig_atomic_t slot_used[SLOTS];
+enum { SLOT_FREE, SLOT_TAKEN, SLOT_NAMED }; /* taken: its name is being written */
+static _Atomic int slot_state[SLOTS];
 
 static void remove_temporaries(int signal_number) {
     for (int i = 0; i < SLOTS; i++)
-        if (slot_used[i])
+        if (atomic_load(&slot_state[i]) == SLOT_NAMED)
             unlink(slot_path[i]);
     signal(signal_number, SIG_DFL);
     raise(signal_number); /* end with the signal, as the sender expects */
@@ -131,23 +134,33 @@ int fgio_file_same(const char *a, const char *b) {
     return S_ISREG(sa.st_mode) && sa.st_dev == sb.st_dev && sa.st_ino == sb.st_ino;
 }
 
+/* A slot of this thread; SLOTS: there is none. */
+static int take_slot(void) {
+    for (int slot = 0; slot < SLOTS; slot++) {
+        int expected = SLOT_FREE;
+        if (atomic_compare_exchange_strong(&slot_state[slot], &expected, SLOT_TAKEN))
+            return slot;
+    }
+    return SLOTS;
+}
+
 /* Make the temporary file beside the target. The name is in its slot before the file exists, for the signal handler. */
 static int open_temporary(fgio_writer *writer, mode_t mode) {
-    int slot = 0;
-    while (slot < SLOTS && slot_used[slot])
-        slot++;
+    int slot = take_slot();
     if (slot == SLOTS)
         return fgio_error("%s: too many files open for writing", writer->path);
     const char *slash = strrchr(writer->target, '/');
     int folder = slash == NULL ? 0 : (int)(slash - writer->target) + 1;
     int length = snprintf(slot_path[slot], PATH_MAX, "%.*s" TEMPORARY_PREFIX "XXXXXX", folder, writer->target);
-    if (length < 0 || length >= PATH_MAX)
+    if (length < 0 || length >= PATH_MAX) {
+        atomic_store(&slot_state[slot], SLOT_FREE);
         return fgio_error("%s: cannot write: %s", writer->path, strerror(ENAMETOOLONG));
-    slot_used[slot] = 1;
+    }
+    atomic_store(&slot_state[slot], SLOT_NAMED);
     writer->fd = mkstemp(slot_path[slot]);
     if (writer->fd < 0) {
         int cause = errno;
-        slot_used[slot] = 0;
+        atomic_store(&slot_state[slot], SLOT_FREE);
         return fgio_error("%s: cannot write: %s", writer->path, strerror(cause));
     }
     writer->tmp = slot_path[slot];
@@ -157,7 +170,7 @@ static int open_temporary(fgio_writer *writer, mode_t mode) {
 }
 
 static void release_slot(fgio_writer *writer) {
-    slot_used[(writer->tmp - slot_path[0]) / PATH_MAX] = 0;
+    atomic_store(&slot_state[(writer->tmp - slot_path[0]) / PATH_MAX], SLOT_FREE);
     writer->tmp = NULL;
 }
 

@@ -31,6 +31,7 @@ static int prepare(client_run *r) {
     fgt_solo_options training = r->job.training;
     fgf_public_key public = fgf_key_public(o->client.key);
     training.data = o->data;
+    training.opened = o->opened;
     training.tokens = o->tokens ? o->tokens : training.tokens;
     training.part = o->part;
     training.parts = o->parts;

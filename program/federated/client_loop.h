@@ -9,6 +9,7 @@
 typedef struct fgp_client_options {
     fgf_client_options client;
     const char *data;
+    fgt_data *opened;     /* those data, where this process has them already; or NULL */
     const char *tokens;   /* NULL: those of the job */
     uint64_t part, parts; /* the share of the training samples; parts 0: all */
     double alpha;         /* shares of classes by a Dirichlet distribution; 0: equal shares */

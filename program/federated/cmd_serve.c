@@ -338,8 +338,8 @@ static int run_server(serving *s) {
     if (status == FGIO_EXIT_OK)
         status = open_model(s);
     if (status == FGIO_EXIT_OK && s->local_count)
-        status = fgp_local_clients_open(s->directory, s->local_count, s->training.data, s->training.samples, s->alpha,
-                                        &s->local, &s->local_list);
+        status = fgp_local_clients_open(s->directory, s->local_count, fgt_solo_data(s->solo), s->alpha, &s->local,
+                                        &s->local_list);
     if (status == FGIO_EXIT_OK)
         status = create_server(s, &server);
     if (status == FGIO_EXIT_OK)

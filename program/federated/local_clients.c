@@ -67,8 +67,8 @@ static int compare_allowed(const void *a, const void *b) {
     return memcmp(((const fgf_allowed *)a)->key.bytes, ((const fgf_allowed *)b)->key.bytes, FGF_PUBLIC_BYTES);
 }
 
-int fgp_local_clients_open(const char *directory, uint64_t count, const char *data, uint64_t samples, double alpha,
-                           fgp_local_clients **out, fgf_allow_list *list) {
+int fgp_local_clients_open(const char *directory, uint64_t count, fgt_data *data, double alpha, fgp_local_clients **out,
+                           fgf_allow_list *list) {
     fgp_local_clients *l = calloc(1, sizeof *l);
     if (l)
         l->client = calloc(count, sizeof *l->client);
@@ -85,11 +85,10 @@ int fgp_local_clients_open(const char *directory, uint64_t count, const char *da
             return FGIO_EXIT_FAIL;
         c->options = (fgp_client_options){
             .client = {.key = c->key, .directory = c->directory, .is_stopped = fgp_client_is_stopped, .patience = 30},
-            .data = data,
+            .opened = data,
             .part = i,
             .parts = count,
             .alpha = alpha,
-            .samples = samples,
             .threads = 1};
     }
     qsort(list->client, list->count, sizeof *list->client, compare_allowed);

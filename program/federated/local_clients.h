@@ -3,6 +3,7 @@
 #define FGP_LOCAL_CLIENTS_H
 
 #include "federated/identity_key.h"
+#include "trainer/data/data_set.h"
 
 #include <stdint.h>
 
@@ -14,9 +15,9 @@ int fgp_key_open_or_make(const char *path, const char *name, fgf_key **key, fgio
 /** Removes a directory of a run with everything in it. */
 void fgp_directory_remove(const char *path);
 
-/** Keys and directories DIR/client-1 ... for `count` clients, and the list of them. Returns an exit status, after an
- * error message. */
-int fgp_local_clients_open(const char *directory, uint64_t count, const char *data, uint64_t samples, double alpha,
+/** Keys and directories DIR/client-1 ... for `count` clients, which share the data, and the list of them. Returns an
+ * exit status, after an error message. */
+int fgp_local_clients_open(const char *directory, uint64_t count, fgt_data *data, double alpha,
                            fgp_local_clients **clients, fgf_allow_list *list);
 void fgp_local_clients_close(fgp_local_clients *clients);
 

@@ -47,7 +47,8 @@ static int open_data(fgt_solo *s) {
                              .samples = s->options.samples,
                              .augment = FGT_AUGMENT_AUTO,
                              .seed = s->options.seed};
-    int status = fgt_data_open(&want, &s->data);
+    s->data = s->options.opened;
+    int status = s->data ? FGIO_EXIT_OK : fgt_data_open(&want, &s->data);
     if (status != FGIO_EXIT_OK)
         return status;
     uint64_t part = s->options.part, parts = s->options.parts ? s->options.parts : 1;
@@ -156,12 +157,17 @@ void fgt_solo_close(fgt_solo *s) {
     fgt_batch_destroy(&s->batch);
     fgt_graph_destroy(s->graph);
     fgt_subset_free(&s->subset);
-    fgt_data_close(s->data);
+    if (!s->options.opened)
+        fgt_data_close(s->data);
     free(s);
 }
 
 const frug_layout *fgt_solo_layout(const fgt_solo *s) {
     return s->layout;
+}
+
+fgt_data *fgt_solo_data(const fgt_solo *s) {
+    return s->data;
 }
 
 uint64_t fgt_solo_examples(const fgt_solo *s) {

@@ -27,6 +27,8 @@ typedef struct fgt_solo_options {
     uint64_t worker;                   /* number for random draws; differs between clients */
     uint32_t batch;                    /* 0: the default of the model */
     uint32_t threads;
+    fgt_data
+        *opened; /* the data, opened with this model and seed by another solo, which must outlive this one; or NULL */
     bool evaluates; /* it is only evaluated: no memory for training */
 } fgt_solo_options;
 
@@ -38,6 +40,9 @@ void fgt_solo_close(fgt_solo *solo);
 
 /** Parameters and running statistics; owned by the solo. */
 const frug_layout *fgt_solo_layout(const fgt_solo *solo);
+
+/** Its data, for other solos of the process. */
+fgt_data *fgt_solo_data(const fgt_solo *solo);
 
 /** Number of training samples; name of the data; text of the optimizer, its rate, samples of a step. */
 uint64_t fgt_solo_examples(const fgt_solo *solo);

@@ -9,6 +9,7 @@
 #include "program/federated/federated_print.h"
 #include "program/federated/local_clients.h"
 #include "program/federated/client_loop.h"
+#include "program/federated/status_http.h"
 #include "program/system/interrupt.h"
 
 #include <math.h>
@@ -53,6 +54,8 @@ static const fgp_opt options[] = {
     {"local-clients", 0, "COUNT", NULL,
      "run so many clients as threads, on shares of --data: a first try without keys"},
     {"alpha", 0, "NUMBER", NULL, "local clients: shares of each class by a Dirichlet distribution [equal shares]"},
+    {"status-port", 0, "PORT", NULL,
+     "a page about the run and metrics for Prometheus at 127.0.0.1:PORT; 0: any free port [none]"},
     {"status", 0, NULL, NULL, "print the state of the run in --save DIR, and end"},
     {"json", 'j', NULL, NULL, "print the summary, or the status, as one JSON object"},
     {"quiet", 'q', NULL, NULL, "no progress"},
@@ -305,6 +308,25 @@ static int save_weights(serving *s, const fgf_server *server) {
     return fgt_solo_save(s->solo, path);
 }
 
+static char *status_of(void *ctx) {
+    return fgf_server_status(ctx);
+}
+
+static int open_status(const serving *s, fgf_server *server, fgp_status_http **http) {
+    uint64_t port = 0;
+    fgio_reason why;
+    if (!fgp_arg(s->args, "status-port"))
+        return FGIO_EXIT_OK;
+    int status = fgp_arg_u64(s->args, "status-port", 0, 65535, &port);
+    if (status != FGIO_EXIT_OK)
+        return status;
+    if (fgp_status_http_open((uint16_t)port, status_of, server, http, &why) != 0)
+        return fgio_error("serve: --status-port: %s", why.text);
+    if (!fgp_arg_given(s->args, "quiet"))
+        fprintf(stderr, "status at http://127.0.0.1:%u/, metrics at /metrics\n", fgp_status_http_port(*http));
+    return FGIO_EXIT_OK;
+}
+
 static int serve(serving *s, fgf_server *server) {
     fgio_reason why;
     int status = FGIO_EXIT_OK;
@@ -330,6 +352,7 @@ static int serve(serving *s, fgf_server *server) {
 
 static int run_server(serving *s) {
     fgf_server *server = NULL;
+    fgp_status_http *http = NULL;
     int status = check_config(fgp_arg(s->args, "config"));
     if (status == FGIO_EXIT_OK)
         status = open_directory(s);
@@ -343,7 +366,10 @@ static int run_server(serving *s) {
     if (status == FGIO_EXIT_OK)
         status = create_server(s, &server);
     if (status == FGIO_EXIT_OK)
+        status = open_status(s, server, &http);
+    if (status == FGIO_EXIT_OK)
         status = serve(s, server);
+    fgp_status_http_close(http);
     fgf_server_destroy(server);
     return status;
 }

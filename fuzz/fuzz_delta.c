@@ -25,8 +25,10 @@ static void apply(const unsigned char *bytes, size_t len) {
                 abort();
     free(indices);
     memcpy(weights, kept, sizeof kept);
-    if (frug_delta_apply(bytes, len, FRUG_DELTA_FORWARD, 1, weights, weights) == FRUG_OK &&
-        frug_delta_apply(bytes, len, FRUG_DELTA_BACK, 1, weights, weights) != FRUG_OK)
+    if (frug_delta_apply(bytes, len, FRUG_DELTA_FORWARD, 1, weights, (size_t)(info.count * info.width), weights) ==
+            FRUG_OK &&
+        frug_delta_apply(bytes, len, FRUG_DELTA_BACK, 1, weights, (size_t)(info.count * info.width), weights) !=
+            FRUG_OK)
         abort();
     if (memcmp(weights, kept, sizeof kept) != 0)
         abort();

@@ -114,14 +114,15 @@ FRUG_CHECK frug_status frug_delta_check(const void *patch, size_t len, frug_delt
 /**
  * Apply a record of kind FRUG_DELTA_CHANGE: base to result, or back.
  *
- *   from   info.count elements
- *   to     the same number; may be `from`. On an error it is then as before; otherwise it holds anything
+ *   from    the tensor in the version that the record begins with
+ *   bytes   of the tensor
+ *   to      as many bytes; may be `from`. On an error it is then as before; otherwise it holds anything
  *
- * Returns FRUG_ERR_MISMATCH if `from` is not the version that the record begins with, FRUG_ERR_FORMAT,
+ * Returns FRUG_ERR_MISMATCH if `from` is another version, or the record of a tensor of another size, FRUG_ERR_FORMAT,
  * FRUG_ERR_CHECKSUM, and as frug_delta_make().
  */
 FRUG_CHECK frug_status frug_delta_apply(const void *record, size_t len, frug_delta_direction direction, int threads,
-                                        const void *from, void *to);
+                                        const void *from, size_t bytes, void *to);
 
 /**
  * Apply a whole patch in place.

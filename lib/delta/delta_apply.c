@@ -138,12 +138,15 @@ void frugi_delta_keep_error(char *text) {
 }
 
 frug_status frug_delta_apply(const void *record, size_t len, frug_delta_direction direction, int threads,
-                             const void *from, void *to) {
+                             const void *from, size_t bytes, void *to) {
     frug_delta_info info = {.struct_size = sizeof info};
     FRUG_TRY(frug_delta_read(record, len, &info));
     FRUG_FAIL_IF(info.kind != FRUG_DELTA_CHANGE, FRUG_ERR_ARG,
                  "frug_delta_apply: the record is not a change of a tensor");
     FRUG_FAIL_IF(info.count > 0 && (!from || !to), FRUG_ERR_ARG, "frug_delta_apply: from or to is NULL");
+    FRUG_FAIL_IF(info.count * info.width != bytes, FRUG_ERR_MISMATCH,
+                 "delta: the record is of a tensor of %llu bytes, and this one has %zu",
+                 (unsigned long long)(info.count * info.width), bytes);
     frugi_delta_room room;
     FRUG_TRY(frugi_delta_room_create(threads, frugi_delta_chunks(info.count), &room));
     frug_status status = frugi_delta_apply(&info, direction == FRUG_DELTA_BACK, &room, from, to);

@@ -16,7 +16,7 @@
 
 #include <assert.h>
 
-enum { LOW_MOST = 15, EAGER = 4 };
+enum { LOW_MOST = 15, EAGER = 3 };
 
 static uint32_t bytes_of(uint64_t bits) {
     return (uint32_t)((bits + 7) / 8);
@@ -54,7 +54,7 @@ static uint32_t list_changed(const unsigned char *changed, uint32_t n, uint16_t 
         uint16_t *out = index + count;
         count += more;
         for (uint32_t i = 0; i < EAGER; i++, bits &= bits - 1)
-            out[i] = (uint16_t)(first + (bits ? (uint32_t)__builtin_ctzll(bits) : 0));
+            out[i] = (uint16_t)(first + (uint32_t)__builtin_ctzll(bits | (uint64_t)1 << 63));
         for (uint32_t i = EAGER; i < more; i++, bits &= bits - 1)
             out[i] = (uint16_t)(first + (uint32_t)__builtin_ctzll(bits));
     }

@@ -151,7 +151,7 @@ static int patch_tensor(patch_job *job, const fgp_patch *patch, const char *name
     if (record->kind == FRUG_DELTA_FULL)
         memcpy(job->tensor.data, record->body, (size_t)record->body_len);
     else if (frug_delta_apply(patch->bytes.data + patch->offset[i], (size_t)record->bytes, job->direction, job->threads,
-                              job->tensor.data, job->tensor.data) != FRUG_OK)
+                              job->tensor.data, (size_t)(record->count * record->width), job->tensor.data) != FRUG_OK)
         return fgio_library_error(job->base.path);
     return FGIO_EXIT_OK;
 }

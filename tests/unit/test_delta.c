@@ -68,11 +68,11 @@ static void check_round_trip(const pair *p) {
     assert_int_equal(info.bytes, len);
     assert_int_equal(info.entries, count_different(p));
     assert_true(info.kind == FRUG_DELTA_CHANGE && info.name_len == 12 && strcmp(info.dtype, p->tensor.dtype) == 0);
-    OK(frug_delta_apply(record, len, FRUG_DELTA_FORWARD, 2, p->before, copy));
+    OK(frug_delta_apply(record, len, FRUG_DELTA_FORWARD, 2, p->before, p->bytes, copy));
     assert_same_bits(copy, p->after, p->bytes);
-    OK(frug_delta_apply(record, len, FRUG_DELTA_BACK, 1, copy, copy));
+    OK(frug_delta_apply(record, len, FRUG_DELTA_BACK, 1, copy, p->bytes, copy));
     assert_same_bits(copy, p->before, p->bytes);
-    OK(frug_delta_apply(record, len, FRUG_DELTA_FORWARD, 3, copy, copy));
+    OK(frug_delta_apply(record, len, FRUG_DELTA_FORWARD, 3, copy, p->bytes, copy));
     assert_same_bits(copy, p->after, p->bytes);
     uint64_t *indices = test_malloc((info.entries + 1) * sizeof *indices);
     OK(frug_delta_indices(record, len, indices));
@@ -142,8 +142,8 @@ static void variants_and_threads_give_the_same_bytes(void **state) {
                 unsigned char *other = make(&p.tensor, threads, &other_len);
                 assert_int_equal(other_len, len);
                 assert_same_bits(other, record, len);
-                OK(frug_delta_apply(record, len, FRUG_DELTA_BACK, threads, p.after, p.after));
-                OK(frug_delta_apply(record, len, FRUG_DELTA_FORWARD, threads, p.after, p.after));
+                OK(frug_delta_apply(record, len, FRUG_DELTA_BACK, threads, p.after, p.bytes, p.after));
+                OK(frug_delta_apply(record, len, FRUG_DELTA_FORWARD, threads, p.after, p.bytes, p.after));
                 test_free(other);
             }
         unsetenv("FRUG_ISA");
@@ -201,15 +201,15 @@ static void another_base_is_refused_and_left_as_it_was(void **state) {
         memcpy(copy, p.before, p.bytes);
         copy[(size_t)i * 4999] ^= (unsigned char)(1u << i % 8);
         memcpy(kept, copy, p.bytes);
-        assert_int_equal(frug_delta_apply(record, len, FRUG_DELTA_FORWARD, 2, copy, copy), FRUG_ERR_MISMATCH);
+        assert_int_equal(frug_delta_apply(record, len, FRUG_DELTA_FORWARD, 2, copy, p.bytes, copy), FRUG_ERR_MISMATCH);
         assert_non_null(strstr(frug_last_error(), "'layer.weight' is not the version that the patch was made from"));
         assert_same_bits(copy, kept, p.bytes);
     }
     memcpy(copy, p.after, p.bytes);
-    assert_int_equal(frug_delta_apply(record, len, FRUG_DELTA_FORWARD, 2, copy, copy), FRUG_ERR_MISMATCH);
+    assert_int_equal(frug_delta_apply(record, len, FRUG_DELTA_FORWARD, 2, copy, p.bytes, copy), FRUG_ERR_MISMATCH);
     assert_non_null(strstr(frug_last_error(), "is the result already"));
     assert_same_bits(copy, p.after, p.bytes);
-    assert_int_equal(frug_delta_apply(record, len, FRUG_DELTA_BACK, 2, p.before, copy), FRUG_ERR_MISMATCH);
+    assert_int_equal(frug_delta_apply(record, len, FRUG_DELTA_BACK, 2, p.before, p.bytes, copy), FRUG_ERR_MISMATCH);
     test_free(kept);
     test_free(copy);
     test_free(record);
@@ -386,12 +386,12 @@ static void damage_is_refused_and_nothing_is_changed(void **state) {
             memcpy(bad, record, len);
             size_t at = i % 3 ? next_random(&random) % len : next_random(&random) % 120;
             bad[at] = (unsigned char)(bad[at] ^ 1u << next_random(&random) % 8);
-            frug_status status = frug_delta_apply(bad, len, FRUG_DELTA_FORWARD, 1, copy, copy);
+            frug_status status = frug_delta_apply(bad, len, FRUG_DELTA_FORWARD, 1, copy, p.bytes, copy);
             assert_true(status == FRUG_ERR_CHECKSUM || status == FRUG_ERR_FORMAT || status == FRUG_ERR_VERSION);
             seal_again(bad, len);
-            status = frug_delta_apply(bad, len, FRUG_DELTA_FORWARD, 2, copy, copy);
+            status = frug_delta_apply(bad, len, FRUG_DELTA_FORWARD, 2, copy, p.bytes, copy);
             if (status == FRUG_OK) /* the name, the dtype */
-                OK(frug_delta_apply(record, len, FRUG_DELTA_BACK, 1, copy, copy));
+                OK(frug_delta_apply(record, len, FRUG_DELTA_BACK, 1, copy, p.bytes, copy));
             assert_same_bits(copy, p.before, p.bytes);
         }
         test_free(copy);
@@ -420,7 +420,7 @@ static void arguments_are_checked(void **state) {
     t.before = t.after = NULL;
     unsigned char room[512];
     assert_int_equal(frug_delta_make(&t, 1, room, sizeof room, &len), FRUG_ERR_ARG);
-    assert_int_equal(frug_delta_apply(room, 10, FRUG_DELTA_FORWARD, 1, room, room), FRUG_ERR_FORMAT);
+    assert_int_equal(frug_delta_apply(room, 10, FRUG_DELTA_FORWARD, 1, room, 10, room), FRUG_ERR_FORMAT);
     setenv("FRUG_ISA", "z80", 1);
     assert_int_equal(frug_delta_make(&p.tensor, 1, room, sizeof room, &len), FRUG_ERR_CONFIG);
     unsetenv("FRUG_ISA");

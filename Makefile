@@ -13,7 +13,7 @@ unexport MAKEFLAGS
 build  = cmake --preset $(1) $(2) >/dev/null && cmake --build --preset $(1) --parallel $(JOBS) $(if $(3),--target $(3))
 verify = ctest --preset $(1) --parallel $(JOBS) --output-on-failure
 
-.PHONY: all demo demo-report results test asan install tsan mpich torch cross-x86 wheel deb fuzz format clean help
+.PHONY: all demo demo-report results test asan install tsan mpich torch slurm cross-x86 wheel deb fuzz format clean help
 
 all: ## build the release preset
 	@tools/install-deps.sh build
@@ -65,6 +65,11 @@ torch: ## run the Python tests with the current PyTorch and Accelerate from PyPI
 	@build/torch/bin/pip install --quiet numpy torch accelerate transformers lightning
 	@$(call build,dev,-DFRUGRAD_PYTHON=$(CURDIR)/build/torch/bin/python)
 	@$(call verify,dev) -R '^python_'; status=$$?; cmake --preset dev -UFRUGRAD_PYTHON >/dev/null; exit $$status
+
+slurm: ## start a Slurm of one node, as root, and run frugrad and torchrun under it
+	@tools/install-deps.sh build test mpi slurm
+	@$(call build,release)
+	@tests/cluster/slurm.sh
 
 cross-x86: ## on another architecture: build for x86-64 and run the tests under qemu
 	@tools/install-deps.sh build cross

@@ -4,7 +4,7 @@
 set -euo pipefail
 
 usage() {
-    echo "usage: tools/install-deps.sh GROUP...   (groups: build demo test mpi mpich torch bench clang format deb cross)" >&2
+    echo "usage: tools/install-deps.sh GROUP...   (groups: build demo test mpi mpich slurm torch bench clang format deb cross)" >&2
     exit 2
 }
 
@@ -20,6 +20,7 @@ packages_of() {
     test) echo g++ libcmocka-dev mypy python3 python3-numpy python3-torch iproute2 dataset-fashion-mnist chromium librsvg2-bin ;;
     mpi) echo libopenmpi-dev openmpi-bin ;;
     mpich) echo libmpich-dev mpich ;; # stands beside Open MPI: mpicc.mpich, mpirun.mpich
+    slurm) echo slurm-wlm munge ;;
     torch) echo python3-venv ;;
     bench) echo g++ ;; # optional: bench then compares with std::nth_element
     clang) echo clang libclang-rt-14-dev libomp-dev ;;

@@ -17,9 +17,11 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Variables set by launchers: Open MPI, and those with PMI (MPICH, Intel MPI). */
+/* Variables set by launchers: Open MPI, those with PMI (MPICH, Intel MPI), and `srun --mpi=pmix`. PMIx sets only a
+ * rank, and Slurm sets a number of tasks also for tasks that are no MPI job: it counts where there is a rank. */
 static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", NULL};
-static const char *const ranks[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", NULL};
+static const char *const ranks[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", NULL};
+static const char *const slurm_sizes[] = {"SLURM_STEP_NUM_TASKS", NULL};
 
 /* The first variable of a list that is set; 0 if none is. */
 static long first_number(const char *const *names) {
@@ -39,6 +41,8 @@ int fgp_mpi_launch(char **argv) {
     static const char name[] = "frugrad-mpi";
     char path[PATH_MAX + sizeof name];
     long count = first_number(sizes);
+    if (count == 0 && getenv("PMIX_RANK") != NULL)
+        count = first_number(slurm_sizes);
     if (count <= 1)
         return FGIO_EXIT_OK;
     ssize_t length = readlink("/proc/self/exe", path, PATH_MAX);

@@ -35,6 +35,7 @@ int fgt_group_size(int fallback) {
 int fgt_group_local_size(int fallback) {
     const char *local = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
     local = local != NULL ? local : getenv("MPI_LOCALNRANKS");
+    local = local != NULL ? local : getenv("SLURM_STEP_TASKS_PER_NODE"); /* as 4(x2): of the first node */
     int count = local != NULL ? atoi(local) : 0;
     return !process_comm ? fallback : count > 0 ? count : frug_comm_size(process_comm);
 }

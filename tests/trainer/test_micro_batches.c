@@ -285,10 +285,10 @@ static void estimate_matches_allocation(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(estimate_matches_allocation), /* first: see there */
+        cmocka_unit_test(accumulate_is_chosen_by_memory_and_resumed), /* before models with a larger peak */
         cmocka_unit_test(micro_batches_make_one_batch),
         cmocka_unit_test(resume_gives_the_same_bits),
         cmocka_unit_test(recomputing_gives_the_same_bits),
-        cmocka_unit_test(accumulate_is_chosen_by_memory_and_resumed),
         cmocka_unit_test(invalid_combinations_are_refused),
         cmocka_unit_test(memory_limits_are_detected),
     };

@@ -314,9 +314,9 @@ class DDPState:
         return future
 
     def _begin_step(self) -> None:
-        """At the first bucket of a step."""
-        self._begins = False
+        """At the first bucket of a step. After an error the next backward begins a step again, and raises again."""
         self._raise_device_error()
+        self._begins = False
         if self._watch is not None:
             self._watch.warn()
         if self._scaler is not None:

@@ -92,10 +92,12 @@ class Examples(unittest.TestCase):
 
     def test_help_and_length(self):
         for path in sorted(EXAMPLES.glob("torch_*.py")):
+            self.assertLess(len(path.read_text().splitlines()), 100, path.name)
             worker = support.torchrun(1, path, args=["--help"])[0]
+            if path.name == "torch_fsdp.py" and "PyTorch 2.7" in worker.output:  # an older one: only that sentence
+                continue
             self.assertEqual(worker.code, 0, worker.output)
             self.assertIn("usage:", worker.output)
-            self.assertLess(len(path.read_text().splitlines()), 100, path.name)
 
 
 if __name__ == "__main__":

@@ -36,15 +36,16 @@ void fgp_print_server_round(const fgf_round_report *r) {
     fgp_print_log(NULL, line);
 }
 
-static unsigned long long count_of(const json_t *object, const char *key) {
-    return (unsigned long long)json_integer_value(json_object_get(object, key));
+unsigned long long fgp_status_count(const json_t *object, const char *key) {
+    json_int_t count = json_integer_value(json_object_get(object, key));
+    return count > 0 ? (unsigned long long)count : 0;
 }
 
-static unsigned long long refused_in_all(const json_t *client) {
+unsigned long long fgp_status_refused(const json_t *client) {
     unsigned long long sum = 0;
-    const char *key;
-    json_t *value, *refused = json_object_get(client, "refused");
-    json_object_foreach(refused, key, value) sum += (unsigned long long)json_integer_value(value);
+    const char *reason;
+    json_t *count, *refused = json_object_get(client, "refused");
+    json_object_foreach(refused, reason, count) sum += fgp_status_count(refused, reason);
     return sum;
 }
 
@@ -58,9 +59,9 @@ static void print_client(const json_t *c) {
                           : key           ? key
                                           : "?",
                           name, sizeof name),
-           state ? state : "?", count_of(c, "counted"), count_of(c, "late"), refused_in_all(c),
-           fgio_bytes_text(count_of(c, "bytes_up"), up, sizeof up),
-           fgio_bytes_text(count_of(c, "bytes_down"), down, sizeof down));
+           state ? state : "?", fgp_status_count(c, "counted"), fgp_status_count(c, "late"), fgp_status_refused(c),
+           fgio_bytes_text(fgp_status_count(c, "bytes_up"), up, sizeof up),
+           fgio_bytes_text(fgp_status_count(c, "bytes_down"), down, sizeof down));
 }
 
 int fgp_print_status(const char *text) {
@@ -70,12 +71,13 @@ int fgp_print_status(const char *text) {
         json_decref(status);
         return fgio_error("the status is damaged");
     }
-    printf("round %llu of %llu%s, %llu updates so far, %llu connections\n", count_of(status, "round"),
-           count_of(status, "rounds"), json_is_true(json_object_get(status, "done")) ? ", done" : "",
-           count_of(status, "updates"), count_of(status, "connections"));
+    printf("round %llu of %llu%s, %llu updates so far, %llu connections\n", fgp_status_count(status, "round"),
+           fgp_status_count(status, "rounds"), json_is_true(json_object_get(status, "done")) ? ", done" : "",
+           fgp_status_count(status, "updates"), fgp_status_count(status, "connections"));
     json_t *last = json_array_size(history) ? json_array_get(history, json_array_size(history) - 1) : NULL;
     if (last && json_is_number(json_object_get(last, "loss")))
-        printf("loss %.4f in round %llu\n", json_number_value(json_object_get(last, "loss")), count_of(last, "step"));
+        printf("loss %.4f in round %llu\n", json_number_value(json_object_get(last, "loss")),
+               fgp_status_count(last, "step"));
     printf("%-20s %-12s %8s %6s %8s %11s %11s\n", "client", "state", "counted", "late", "refused", "sent", "received");
     for (size_t i = 0; i < json_array_size(clients); i++)
         print_client(json_array_get(clients, i));

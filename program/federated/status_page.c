@@ -3,6 +3,7 @@
 
 #include "io/error.h"
 #include "lab/report/chart.h"
+#include "program/federated/federated_print.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -31,11 +32,6 @@ static const char style[] =
     "th,td{padding:5px 10px;text-align:right;white-space:nowrap;border-bottom:1px solid var(--grid)}\n"
     "th:first-child,th:nth-child(2),td:nth-child(2){text-align:left}\n";
 
-static uint64_t count_of(const json_t *object, const char *key) {
-    json_int_t number = json_integer_value(json_object_get(object, key));
-    return number > 0 ? (uint64_t)number : 0;
-}
-
 static double number_of(const json_t *object, const char *key) {
     const json_t *value = json_object_get(object, key);
     return json_is_number(value) ? json_number_value(value) : (double)NAN;
@@ -44,14 +40,6 @@ static double number_of(const json_t *object, const char *key) {
 static const char *text_of(const json_t *object, const char *key) {
     const char *text = json_string_value(json_object_get(object, key));
     return text ? text : "";
-}
-
-static uint64_t refused_by(const json_t *client) {
-    const char *key;
-    json_t *value, *refused = json_object_get(client, "refused");
-    uint64_t sum = 0;
-    json_object_foreach(refused, key, value) sum += (uint64_t)json_integer_value(value);
-    return sum;
 }
 
 /* ---- numbers ---- */
@@ -85,26 +73,25 @@ static void put_numbers(fgl_text *to, const json_t *status) {
     uint64_t refused = 0, late = 0, limited = 0;
     for (size_t i = 0; i < json_array_size(clients); i++) {
         const json_t *client = json_array_get(clients, i);
-        refused += refused_by(client);
-        late += count_of(client, "late");
-        limited += count_of(client, "limited");
+        refused += fgp_status_refused(client);
+        late += fgp_status_count(client, "late");
+        limited += fgp_status_count(client, "limited");
     }
-    fgl_put(to, "<dl>\n<div><dt>round</dt><dd>%llu of %llu%s</dd></div>\n",
-            (unsigned long long)count_of(status, "round"), (unsigned long long)count_of(status, "rounds"),
-            json_is_true(json_object_get(status, "done")) ? ", done" : "");
+    fgl_put(to, "<dl>\n<div><dt>round</dt><dd>%llu of %llu%s</dd></div>\n", fgp_status_count(status, "round"),
+            fgp_status_count(status, "rounds"), json_is_true(json_object_get(status, "done")) ? ", done" : "");
     put_real(to, "loss of the clients", last_of(history, "loss"), 1, "");
     put_real(to, "test loss", last_of(history, "eval_loss"), 1, "");
     put_real(to, "accuracy", last_of(history, "eval_accuracy"), 100, " %");
-    put_count(to, "updates of this round", count_of(status, "updates"));
-    put_count(to, "clients connected", count_of(status, "connections"));
-    put_bytes(to, "received", count_of(status, "bytes_up"));
-    put_bytes(to, "sent", count_of(status, "bytes_down"));
+    put_count(to, "updates of this round", fgp_status_count(status, "updates"));
+    put_count(to, "clients connected", fgp_status_count(status, "connections"));
+    put_bytes(to, "received", fgp_status_count(status, "bytes_up"));
+    put_bytes(to, "sent", fgp_status_count(status, "bytes_down"));
     put_count(to, "late updates", late);
     put_count(to, "limited updates", limited);
     put_count(to, "refused requests", refused);
-    put_count(to, "refused connections", count_of(status, "refused_connections"));
-    put_count(to, "dropped connections", count_of(status, "dropped_connections"));
-    put_count(to, "rounds closed again", count_of(status, "closing_failures"));
+    put_count(to, "refused connections", fgp_status_count(status, "refused_connections"));
+    put_count(to, "dropped connections", fgp_status_count(status, "dropped_connections"));
+    put_count(to, "rounds closed again", fgp_status_count(status, "closing_failures"));
     fgl_put_raw(to, "</dl>\n");
 }
 
@@ -153,20 +140,21 @@ static void put_client(fgl_text *to, const json_t *c) {
     fgl_put_raw(to, "</th><td>");
     fgl_put_escaped(to, text_of(c, "state"));
     fgl_put(to, "</td><td>%llu</td><td>%llu</td><td>%llu</td><td>%llu</td><td>%llu</td><td>%s</td><td>%s</td>",
-            (unsigned long long)count_of(c, "counted"), (unsigned long long)count_of(c, "late"),
-            (unsigned long long)count_of(c, "limited"), (unsigned long long)refused_by(c),
-            (unsigned long long)count_of(c, "examples"), fgio_bytes_text(count_of(c, "bytes_up"), up, sizeof up),
-            fgio_bytes_text(count_of(c, "bytes_down"), down, sizeof down));
-    if (count_of(c, "counted"))
+            fgp_status_count(c, "counted"), fgp_status_count(c, "late"), fgp_status_count(c, "limited"),
+            fgp_status_refused(c), fgp_status_count(c, "examples"),
+            fgio_bytes_text(fgp_status_count(c, "bytes_up"), up, sizeof up),
+            fgio_bytes_text(fgp_status_count(c, "bytes_down"), down, sizeof down));
+    if (fgp_status_count(c, "counted"))
         fgl_put(to, "<td>%.4g</td></tr>\n", number_of(c, "loss"));
     else
         fgl_put_raw(to, "<td></td></tr>\n");
 }
 
 static void put_clients(fgl_text *to, const json_t *clients) {
-    fgl_put_raw(to, "<h2>Clients</h2>\n<div class=\"scroll\"><table>\n<thead><tr><th>client</th><th>state</th>"
-                    "<th>updates counted</th><th>late</th><th>limited</th><th>refused</th><th>examples</th><th>sent</th>"
-                    "<th>received</th><th>loss</th></tr></thead>\n<tbody>\n");
+    fgl_put_raw(to,
+                "<h2>Clients</h2>\n<div class=\"scroll\"><table>\n<thead><tr><th>client</th><th>state</th>"
+                "<th>updates counted</th><th>late</th><th>limited</th><th>refused</th><th>examples</th><th>sent</th>"
+                "<th>received</th><th>loss</th></tr></thead>\n<tbody>\n");
     for (size_t i = 0; i < json_array_size(clients); i++)
         put_client(to, json_array_get(clients, i));
     fgl_put_raw(to, "</tbody></table></div>\n");
@@ -184,7 +172,7 @@ char *fgp_status_page(const char *json) {
     fgl_put_raw(&page, style);
     fgl_put_raw(&page, "</style>\n</head>\n<body>\n<main>\n<h1>Federated run</h1>\n<p class=\"dim\">");
     fgl_put_escaped(&page, text_of(json_object_get(status, "job"), "model"));
-    fgl_put(&page, ", %llu parameters; run ", (unsigned long long)count_of(status, "parameters"));
+    fgl_put(&page, ", %llu parameters; run ", fgp_status_count(status, "parameters"));
     fgl_put_escaped(&page, text_of(status, "run"));
     fgl_put_raw(&page, "</p>\n");
     put_numbers(&page, status);

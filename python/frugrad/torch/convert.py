@@ -60,7 +60,7 @@ class Rule:
         return dict(lr=group["lr"] * gain, momentum=0, dampening=0, nesterov=False)
 
     def _adam(self, group: Dict[str, Any]) -> Dict[str, Any]:
-        return dict(betas=(0.0, float(self._ask("adam-merged")[1]["beta2"])))  # not its gain, which is for long runs
+        return dict(betas=(0.0, float(self._ask("adam-merged")[1]["beta2"])))  # not its gain: docs/pytorch.md, trials
 
     def _muon(self, group: Dict[str, Any]) -> Dict[str, Any]:
         gain = float(self._ask("muon-merged")[1]["gain"]) / float(self._ask("muon")[1]["gain"])

@@ -2,7 +2,6 @@
 """Accuracy, bytes and seconds of federated runs: 32 clients, Fashion-MNIST split by Dirichlet(0.3), LeNet.
 
     lab/bench/federated.py --program build/release/frugrad --out results/federated-aarch64.jsonl
-    lab/bench/federated.py ... --methods dense,100x --rate 1mbit,10mbit      over slow links, in network namespaces; root
 
 Every client is a process `frugrad join` with a directory of its own samples; the server is `frugrad serve`. All methods
 have the same splits, seeds, rounds and steps. A line has what the server counted: accuracy on the test split, bytes that
@@ -66,47 +65,6 @@ def write_clients(root: str, source: str, clients: int, alpha: float, seed: int)
     return directories
 
 
-class Links:
-    """A network namespace for each client, with limited rates up and down; and one for the server."""
-
-    def __init__(self, clients: int, rate: str):
-        self.up, self.down = rate.split(",")
-        self.names, self.prefix = [], f"fl{os.getpid()}"
-        self.switch = self.add(f"{self.prefix}-s")
-        self.ip("-n", self.switch, "link", "add", "br", "type", "bridge")
-        self.ip("-n", self.switch, "addr", "add", "10.92.0.1/16", "dev", "br")
-        self.ip("-n", self.switch, "link", "set", "br", "up")
-        for number in range(clients):
-            name = self.add(f"{self.prefix}-{number}")
-            self.ip("link", "add", "up0", "netns", name, "type", "veth", "peer", "name", f"p{number}", "netns", self.switch)
-            self.ip("-n", name, "addr", "add", f"10.92.1.{number + 1}/16", "dev", "up0")
-            self.ip("-n", name, "link", "set", "up0", "up")
-            self.ip("-n", self.switch, "link", "set", f"p{number}", "master", "br", "up")
-            self.limit(name, "up0", self.up)
-            self.limit(self.switch, f"p{number}", self.down)
-
-    @staticmethod
-    def ip(*words: str) -> None:
-        subprocess.run(["ip", *words], check=True)
-
-    def add(self, name: str) -> str:
-        self.ip("netns", "add", name)
-        self.names.append(name)
-        self.ip("-n", name, "link", "set", "lo", "up")
-        return name
-
-    def limit(self, name: str, device: str, rate: str) -> None:
-        self.ip("netns", "exec", name, "tc", "qdisc", "add", "dev", device, "root", "tbf", "rate", rate, "burst", "16kb",
-                "latency", "200ms")
-
-    def inside(self, number: int) -> list:
-        return ["ip", "netns", "exec", self.switch if number < 0 else f"{self.prefix}-{number}"]
-
-    def close(self) -> None:
-        for name in self.names:
-            subprocess.run(["ip", "netns", "del", name], check=False)
-
-
 def make_keys(program: str, root: str, clients: int) -> None:
     with open(f"{root}/clients.txt", "w", encoding="utf-8") as listed:
         for number in range(clients):
@@ -115,22 +73,19 @@ def make_keys(program: str, root: str, clients: int) -> None:
     subprocess.run([program, "keygen", f"{root}/server"], check=True, capture_output=True)
 
 
-def run(args: argparse.Namespace, root: str, data: list, method: str, links) -> dict:
+def run(args: argparse.Namespace, root: str, data: list, method: str) -> dict:
     save, port = f"{root}/run-{method}", 7700 + os.getpid() % 1000
-    inside = links.inside if links else lambda number: []
-    host = "10.92.0.1" if links else "127.0.0.1"
-    serve = inside(-1) + [args.program, "serve", "--model", "lenet", "--data", args.source, "--clients",
-                          f"{root}/clients.txt", "--listen", f"{host}:{port}", "--save", save, "--key", f"{root}/server",
-                          "--config", METHODS[method], "--rounds", str(args.rounds), "--local-steps", str(args.steps),
-                          "--batch", str(args.batch), "--rate", str(args.learning_rate), "--seed", str(args.seed),
-                          "--robust", args.robust, "--eval-every", str(args.eval_every), "--quorum", str(len(data))]
+    serve = [args.program, "serve", "--model", "lenet", "--data", args.source, "--clients", f"{root}/clients.txt",
+             "--listen", f"127.0.0.1:{port}", "--save", save, "--key", f"{root}/server", "--config", METHODS[method],
+             "--rounds", str(args.rounds), "--local-steps", str(args.steps), "--batch", str(args.batch), "--rate",
+             str(args.learning_rate), "--seed", str(args.seed), "--robust", args.robust, "--eval-every",
+             str(args.eval_every), "--quorum", str(len(data))]
     with open(f"{root}/{method}.log", "w", encoding="utf-8") as log:
         processes = [subprocess.Popen(serve, stdout=log, stderr=log)]
         time.sleep(1)
         for number, directory in enumerate(data):
-            join = inside(number) + [args.program, "join", f"{host}:{port}", "--key", f"{root}/key-{number}", "--server",
-                                     f"{root}/server.pub", "--data", directory, "--state", f"{root}/state-{method}-{number}",
-                                     "--quiet"]
+            join = [args.program, "join", f"127.0.0.1:{port}", "--key", f"{root}/key-{number}", "--server",
+                    f"{root}/server.pub", "--data", directory, "--state", f"{root}/state-{method}-{number}", "--quiet"]
             processes.append(subprocess.Popen(join, stdout=log, stderr=log))
         try:
             codes = [process.wait() for process in processes[1:] + processes[:1]]
@@ -147,7 +102,7 @@ def run(args: argparse.Namespace, root: str, data: list, method: str, links) -> 
     return {"federated": "fashion-mnist", "method": method, "config": METHODS[method], "model": "lenet",
             "parameters": status["parameters"], "samples": args.samples, "clients": len(data), "alpha": args.alpha, "rounds": args.rounds,
             "steps": args.steps, "batch": args.batch, "learning_rate": args.learning_rate, "seed": args.seed,
-            "robust": args.robust, "links": args.rate or "loopback", "accuracy": curve[-1][1], "curve": curve,
+            "robust": args.robust, "links": "loopback", "accuracy": curve[-1][1], "curve": curve,
             "loss": rounds[-1]["loss"], "updates": sum(r["updates"] for r in rounds),
             "bytes_updates": sum(r["bytes_up"] for r in rounds), "bytes_up": status["bytes_up"],
             "bytes_down": status["bytes_down"], "seconds": sum(r["seconds"] for r in rounds),
@@ -168,7 +123,6 @@ def main() -> None:
     parser.add_argument("--eval-every", type=int, default=5)
     parser.add_argument("--robust", default="mean")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--rate", help="UP,DOWN of each client's link, as for tc: 1mbit,10mbit")
     parser.add_argument("--out", help="append lines to this file")
     args = parser.parse_args()
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -176,17 +130,12 @@ def main() -> None:
         args.samples = len(read_idx(f"{args.source}/{FILES[1]}.gz"))
         data = write_clients(root, args.source, args.clients, args.alpha, args.seed)
         make_keys(args.program, root, args.clients)
-        links = Links(args.clients, args.rate) if args.rate else None
-        try:
-            for method in args.methods.split(","):
-                line = json.dumps(run(args, root, data, method, links))
-                print(line, flush=True)
-                if args.out:
-                    with open(args.out, "a", encoding="utf-8") as file:
-                        file.write(line + "\n")
-        finally:
-            if links:
-                links.close()
+        for method in args.methods.split(","):
+            line = json.dumps(run(args, root, data, method))
+            print(line, flush=True)
+            if args.out:
+                with open(args.out, "a", encoding="utf-8") as file:
+                    file.write(line + "\n")
 
 
 if __name__ == "__main__":

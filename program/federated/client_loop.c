@@ -5,6 +5,7 @@
 #include "program/federated/federated_job.h"
 #include "trainer/run/worker.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,7 +42,10 @@ static int prepare(client_run *r) {
     memcpy(&training.worker, public.bytes, sizeof training.worker);
     status = fgt_solo_open(&training, &r->solo);
     if (status != FGIO_EXIT_OK) {
-        fgio_hint("the run trains %s on %s", training.model, r->job.data_name);
+        char classes[32] = "";
+        if (training.classes)
+            snprintf(classes, sizeof classes, ", in %u classes", training.classes);
+        fgio_hint("the run trains %s on %s%s", training.model, r->job.data_name, classes);
         return status;
     }
     r->weights = malloc(frug_layout_elements(fgt_solo_layout(r->solo)) * sizeof *r->weights);

@@ -205,6 +205,7 @@ static int open_model(serving *s) {
     s->training.optimizer = fgt_solo_optimizer(s->solo);
     s->training.rate = fgt_solo_rate(s->solo);
     s->training.batch = fgt_solo_batch(s->solo);
+    s->training.classes = fgt_solo_classes(s->solo);
     s->job = fgp_federated_job_text(&s->training, fgt_solo_data_name(s->solo), fgp_arg(s->args, "config"));
     s->start = malloc(frug_layout_elements(fgt_solo_layout(s->solo)) * sizeof *s->start);
     if (!s->job || !s->start)

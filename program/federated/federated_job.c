@@ -7,31 +7,33 @@
 #include <string.h>
 
 char *fgp_federated_job_text(const fgt_solo_options *o, const char *data_name, const char *config) {
-    json_t *job =
-        json_pack("{s:s, s:o, s:o, s:s, s:s, s:s, s:f, s:I, s:I, s:I, s:I}", "model", o->model, "data",
-                  fgio_json_text(data_name), "tokens", fgio_json_text(o->tokens ? o->tokens : ""), "config", config,
-                  "optimizer", o->optimizer, "schedule", o->schedule, "rate", o->rate, "rounds", (json_int_t)o->rounds,
-                  "local_steps", (json_int_t)o->steps, "batch", (json_int_t)o->batch, "seed", (json_int_t)o->seed);
+    json_t *job = json_pack("{s:s, s:o, s:o, s:s, s:s, s:s, s:f, s:I, s:I, s:I, s:I, s:I}", "model", o->model, "data",
+                            fgio_json_text(data_name), "tokens", fgio_json_text(o->tokens ? o->tokens : ""), "config",
+                            config, "optimizer", o->optimizer, "schedule", o->schedule, "rate", o->rate, "rounds",
+                            (json_int_t)o->rounds, "local_steps", (json_int_t)o->steps, "batch", (json_int_t)o->batch,
+                            "classes", (json_int_t)o->classes, "seed", (json_int_t)o->seed);
     char *text = job ? fgio_json_dump(job, JSON_COMPACT) : NULL;
     json_decref(job);
     return text;
 }
 
 int fgp_federated_job_parse(const char *text, fgp_federated_job *job) {
-    json_int_t rounds = 0, steps = 0, batch = 0, seed = 0;
+    json_int_t rounds = 0, steps = 0, batch = 0, classes = 0, seed = 0;
     fgt_solo_options *o = &job->training;
     *job = (fgp_federated_job){.json = json_loads(text, 0, NULL)};
-    if (!job->json || json_unpack(job->json, "{s:s, s:s, s:s, s:s, s:s, s:s, s:F, s:I, s:I, s:I, s:I}", "model",
-                                  &o->model, "data", &job->data_name, "tokens", &o->tokens, "config", &job->config,
-                                  "optimizer", &o->optimizer, "schedule", &o->schedule, "rate", &o->rate, "rounds",
-                                  &rounds, "local_steps", &steps, "batch", &batch, "seed", &seed) != 0)
+    if (!job->json ||
+        json_unpack(job->json, "{s:s, s:s, s:s, s:s, s:s, s:s, s:F, s:I, s:I, s:I, s:I, s:I}", "model", &o->model,
+                    "data", &job->data_name, "tokens", &o->tokens, "config", &job->config, "optimizer", &o->optimizer,
+                    "schedule", &o->schedule, "rate", &o->rate, "rounds", &rounds, "local_steps", &steps, "batch",
+                    &batch, "classes", &classes, "seed", &seed) != 0)
         return fgio_error("the server's job is not one of 'frugrad serve': install the same release on both sides");
     if (rounds < 1 || rounds > UINT32_MAX || steps < 1 || steps > 1000000000 || batch < 1 || batch > 1 << 20 ||
-        seed < 0 || !(o->rate > 0 && o->rate < 1e6))
+        classes < 0 || classes > 1 << 16 || seed < 0 || !(o->rate > 0 && o->rate < 1e6))
         return fgio_error("the server's job has numbers out of range");
     o->rounds = (uint64_t)rounds;
     o->steps = (uint64_t)steps;
     o->batch = (uint32_t)batch;
+    o->classes = (uint32_t)classes;
     o->seed = (uint64_t)seed;
     o->tokens = o->tokens[0] ? o->tokens : NULL;
     return FGIO_EXIT_OK;

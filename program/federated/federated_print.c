@@ -71,7 +71,7 @@ int fgp_print_status(const char *text) {
         json_decref(status);
         return fgio_error("the status is damaged");
     }
-    printf("round %llu of %llu%s, %llu updates so far, %llu connections\n", fgp_status_count(status, "round"),
+    printf("round %llu of %llu%s, %llu updates of this round, %llu connections\n", fgp_status_count(status, "round"),
            fgp_status_count(status, "rounds"), json_is_true(json_object_get(status, "done")) ? ", done" : "",
            fgp_status_count(status, "updates"), fgp_status_count(status, "connections"));
     json_t *last = json_array_size(history) ? json_array_get(history, json_array_size(history) - 1) : NULL;

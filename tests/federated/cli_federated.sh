@@ -120,6 +120,34 @@ kill $server
 if wait $server; then fail "an interrupted server reports success"; fi
 grep -q 'the same command continues the run in gate' gate.err || fail "$(cat gate.err)"
 
+# -- classes are those of the server's data: clients may have fewer, and none that it does not have
+python3 - <<'PY'
+import os, random, struct
+
+random.seed(3)
+for name, train, test in (("all", (0, 1, 2), (0, 1, 2)), ("few", (0, 1), (0, 1, 2)), ("more", (0, 3), (0, 3))):
+    os.mkdir(name)
+    for part, labels in (("train", train * 20), ("t10k", test * 2)):
+        n = len(labels)
+        with open(f"{name}/{part}-images-idx3-ubyte", "wb") as file:
+            file.write(struct.pack(">4i", 2051, n, 28, 28) + random.randbytes(n * 784))
+        with open(f"{name}/{part}-labels-idx1-ubyte", "wb") as file:
+            file.write(struct.pack(">2i", 2049, n) + bytes(labels))
+PY
+"$FRUGRAD" serve --model mlp --data all --rounds 1 --local-steps 2 --clients clients.txt --quorum 1 --deadline 1000 \
+    --listen "$at" --save classes --key server >classes.out 2>classes.err &
+server=$!
+wait_for classes.err 'listening at port'
+refused 'expected a label below 3, as in the run, found 3' --key a --server server.pub --data more
+grep -q 'the run trains mlp on all, in 3 classes' err || fail "$(cat err)"
+"$FRUGRAD" serve --status --save classes >status || fail "no status"
+grep -q '^round 0 of 1, 0 updates of this round, ' status || fail "status: $(cat status)"
+"$FRUGRAD" join "$at" --key a --server server.pub --data few >a.out 2>err &
+first=$!
+"$FRUGRAD" join "$at" --key b --server server.pub --data all >b.out 2>err2 || fail "join: $(cat err2)"
+wait $first || fail "join: $(cat err)"
+wait $server || fail "serve: $(cat classes.err)"
+
 # -- mistakes of the operator
 bad() { # TEXT SERVE-OPTIONS...
     local text=$1

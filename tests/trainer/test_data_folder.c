@@ -306,6 +306,23 @@ static void wrong_folders_are_refused(void **state) {
     remove_all(root);
 }
 
+/* A client of a federated run: numbers of classes are those of the run, so no folder may be missing. */
+static void classes_of_a_run_may_be_empty(void **state) {
+    char root[TEMP_PATH_MAX], path[2 * TEMP_PATH_MAX];
+    fgt_data_options want = {.task = FGT_TASK_IMAGES, .path = root, .run_classes = 3};
+    fgt_data *data;
+    (void)state;
+    make_folder(root);
+    assert_data_refused(&want,
+                        "expected a folder for each of the 3 classes of the run, empty where there are no images");
+    snprintf(path, sizeof path, "%s/train/empty", root);
+    mkdir(path, 0700);
+    assert_int_equal(fgt_data_open(&want, &data), FGIO_EXIT_OK);
+    assert_int_equal(fgt_data_get_info(data)->classes, 3);
+    fgt_data_close(data);
+    remove_all(root);
+}
+
 /* A damaged image fails the run on all workers, in training and in evaluation, with the name of the file. */
 static void damaged_image_stops_the_run(void **state) {
     static const char *const files[] = {"train/a/2.JPEG", "val/a/x.jpeg"};
@@ -350,6 +367,7 @@ int main(void) {
         cmocka_unit_test(batches_are_the_same_with_any_threads),
         cmocka_unit_test(validation_is_held_out_without_val),
         cmocka_unit_test(wrong_folders_are_refused),
+        cmocka_unit_test(classes_of_a_run_may_be_empty),
         cmocka_unit_test(damaged_image_stops_the_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

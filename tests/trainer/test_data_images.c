@@ -137,6 +137,24 @@ static void other_idx_sets_use_their_own_statistics(void **state) {
     temp_dir_remove(directory);
 }
 
+/* A client of a federated run: classes are those of the run. */
+static void classes_of_a_run_need_not_be_reached(void **state) {
+    char directory[TEMP_PATH_MAX];
+    fgt_data_options want = {.task = FGT_TASK_IMAGES, .path = directory, .run_classes = 6};
+    fgt_data *data;
+    (void)state;
+    temp_dir_create(directory, "mnist");
+    write_idx(directory, 0, TRAIN, TRAIN);
+    write_idx(directory, 1, 8, 8);
+    temp_dir_write(directory, "t10k-labels-idx1-ubyte", "\0\0\x08\x01\0\0\0\x08\0\1\2\3\3\2\x05\0", 16);
+    assert_int_equal(fgt_data_open(&want, &data), FGIO_EXIT_OK);
+    assert_int_equal(fgt_data_get_info(data)->classes, 6);
+    fgt_data_close(data);
+    want.run_classes = 3;
+    assert_data_refused(&want, "train-labels-idx1-ubyte: byte 11: expected a label below 3, as in the run, found 3");
+    temp_dir_remove(directory);
+}
+
 static void wrong_idx_files_are_refused(void **state) {
     char directory[TEMP_PATH_MAX];
     static const unsigned char other[] = {0, 0, 13, 3, 0, 0, 0, 1};
@@ -417,6 +435,7 @@ int main(void) {
         cmocka_unit_test(orders_are_random),
         cmocka_unit_test(idx_images_are_normalized),
         cmocka_unit_test(other_idx_sets_use_their_own_statistics),
+        cmocka_unit_test(classes_of_a_run_need_not_be_reached),
         cmocka_unit_test(wrong_idx_files_are_refused),
         cmocka_unit_test(cifar_images_are_shifted_in_training_only),
         cmocka_unit_test(augmentation_follows_the_option),

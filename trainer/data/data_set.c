@@ -99,6 +99,7 @@ int fgt_data_open(const fgt_data_options *options, fgt_data **out) {
     data->info.length = options->task == FGT_TASK_IMAGES ? 0 : options->length;
     data->seed = options->seed;
     data->augment = options->augment;
+    data->run_classes = options->run_classes;
     set_name(options->path, data);
     int status = open_source(options, data);
     if (status != FGIO_EXIT_OK && !fgio_hinted() && access(options->path, F_OK) != 0)

@@ -38,6 +38,7 @@ typedef struct fgt_data_options {
     uint32_t length;    /* T, tokens per sample */
     uint32_t channels, height, width; /* builtin images and image folders: input size of the model; otherwise ignored */
     uint32_t classes;                 /* builtin */
+    uint32_t run_classes;             /* images: labels are below it, and need not reach it; 0: counted in training */
     uint32_t vocab;                   /* builtin tokens */
     uint64_t samples;                 /* builtin: of the training split; 0: some thousand */
     int augment;                      /* images: FGT_AUGMENT_ above */

@@ -28,9 +28,10 @@ struct fgt_data {
     fgt_data_info info;
     char name[64];
     uint64_t seed;
-    int augment;       /* augmentation of training images; FGT_AUGMENT_AUTO while a source is being opened */
-    int auto_augment;  /* what FGT_AUGMENT_AUTO means for this data set */
-    uint64_t hold_out; /* training samples, the last ones, that are the validation split */
+    int augment;          /* augmentation of training images; FGT_AUGMENT_AUTO while a source is being opened */
+    int auto_augment;     /* what FGT_AUGMENT_AUTO means for this data set */
+    uint32_t run_classes; /* as in fgt_data_options */
+    uint64_t hold_out;    /* training samples, the last ones, that are the validation split */
     const fgt_source *source;
     void *state;
 };

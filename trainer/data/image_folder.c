@@ -2,7 +2,8 @@
  * image_folder.c - image folders in ImageNet's layout: train/CLASS/picture.JPEG, and val likewise; classes are the
  * sorted directory names of train. Where there is no train, the class directories are in the directory itself; where
  * there is no val, every tenth image of a class, by name, is for validation, and the last one of a class of two to
- * nine.
+ * nine. Numbers of classes are positions, so a client of a run must have a folder for every class, but may leave it
+ * empty.
  *
  * Only names are in memory. Images are decoded when a batch is loaded, by all threads of a worker, and resized to the
  * input size of the model. For training a random crop of 8 to 100 % of the area is used, otherwise the center 7/8 (256
@@ -135,7 +136,7 @@ static int list_class(fgt_data *data, const char *dir, uint32_t label, fgt_split
     int count = scandir(dir, &entries, is_image_file, by_name), status = FGIO_EXIT_OK;
     if (count < 0)
         return fgio_error("%s: cannot read: %s", dir, strerror(errno));
-    if (count == 0)
+    if (count == 0 && !data->run_classes)
         status = fgio_error("%s: expected images of this class (.jpg, .jpeg or .png), found none", dir);
     for (int i = 0; i < count && status == FGIO_EXIT_OK; i++)
         status =
@@ -306,6 +307,10 @@ static int open_splits(const char *dir, fgt_data *data) {
     int flat = path[FGT_TRAIN] == NULL, hold = flat || path[FGT_VALID] == NULL;
     s->count = list_classes(flat ? dir : path[FGT_TRAIN], &s->classes);
     int status = s->count > CLASSES_MAX ? fgio_error("%s: more than %d classes", dir, CLASSES_MAX) : FGIO_EXIT_OK;
+    if (status == FGIO_EXIT_OK && data->run_classes && s->count != (int)data->run_classes)
+        status = fgio_error("%s: expected a folder for each of the %u classes of the run, empty where there are no "
+                            "images of it, found %d",
+                            dir, data->run_classes, s->count);
     if (status == FGIO_EXIT_OK)
         status = list_split(data, flat ? dir : path[FGT_TRAIN], FGT_TRAIN, hold);
     for (int i = FGT_VALID; i < FGT_SPLITS && status == FGIO_EXIT_OK; i++)

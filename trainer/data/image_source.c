@@ -126,11 +126,12 @@ static int read_labels(const char *dir, const char *name, fgt_split split, fgt_d
         return fgio_error("%s/%s: byte 4: expected %llu labels, one for each image, found %u", dir, name,
                           (unsigned long long)count, idx.shape[0]);
     for (uint64_t i = 0; i < count; i++)
-        if (split == FGT_TRAIN && s->labels[split][i] >= data->info.classes)
+        if (split == FGT_TRAIN && !data->run_classes && s->labels[split][i] >= data->info.classes)
             data->info.classes = s->labels[split][i] + 1u;
         else if (s->labels[split][i] >= data->info.classes)
-            return fgio_error("%s/%s: byte %llu: expected a label below %u, as in training, found %u", dir, name,
-                              (unsigned long long)i + 8, data->info.classes, s->labels[split][i]);
+            return fgio_error("%s/%s: byte %llu: expected a label below %u, as in %s, found %u", dir, name,
+                              (unsigned long long)i + 8, data->info.classes, data->run_classes ? "the run" : "training",
+                              s->labels[split][i]);
     return FGIO_EXIT_OK;
 }
 
@@ -168,6 +169,7 @@ static void pixel_statistics(const fgt_data *data, double *mean, double *deviati
 
 int fgt_idx_open(const char *dir, fgt_data *data) {
     images *s = open_source(data);
+    data->info.classes = data->run_classes;
     double mean = 0.2860, deviation = 0.3530; /* of Fashion-MNIST */
     if (s == NULL ||
         read_split(dir, "train-images-idx3-ubyte", "train-labels-idx1-ubyte", FGT_TRAIN, data) != FGIO_EXIT_OK ||

@@ -42,7 +42,8 @@ static int open_data(fgt_solo *s) {
                              .channels = m->channels,
                              .height = m->height,
                              .width = m->width,
-                             .classes = m->classes,
+                             .classes = s->options.classes ? s->options.classes : m->classes,
+                             .run_classes = s->options.classes,
                              .vocab = m->vocab,
                              .samples = s->options.samples,
                              .augment = FGT_AUGMENT_AUTO,
@@ -172,6 +173,10 @@ fgt_data *fgt_solo_data(const fgt_solo *s) {
 
 uint64_t fgt_solo_examples(const fgt_solo *s) {
     return s->subset.count;
+}
+
+uint32_t fgt_solo_classes(const fgt_solo *s) {
+    return fgt_data_get_info(s->data)->classes;
 }
 
 const char *fgt_solo_data_name(const fgt_solo *s) {

@@ -21,6 +21,7 @@ typedef struct fgt_solo_options {
     const char *schedule;              /* of the rate over all steps of all rounds: rate_schedule.h */
     double rate;                       /* 0: the default of the model */
     uint64_t rounds, steps;            /* of training; steps of a round */
+    uint32_t classes;                  /* of the run, for its clients; 0: counted in the data */
     uint64_t seed, samples;            /* samples: of builtin data; 0: its default */
     uint64_t part, parts;              /* the share of the training samples; parts 0: all */
     double alpha;                      /* of fgt_subset_dirichlet(); 0: equal shares */
@@ -44,8 +45,9 @@ const frug_layout *fgt_solo_layout(const fgt_solo *solo);
 /** Its data, for other solos of the process. */
 fgt_data *fgt_solo_data(const fgt_solo *solo);
 
-/** Number of training samples; name of the data; text of the optimizer, its rate, samples of a step. */
+/** Number of training samples; classes and name of the data; text of the optimizer, its rate, samples of a step. */
 uint64_t fgt_solo_examples(const fgt_solo *solo);
+uint32_t fgt_solo_classes(const fgt_solo *solo);
 const char *fgt_solo_data_name(const fgt_solo *solo);
 const char *fgt_solo_optimizer(const fgt_solo *solo);
 double fgt_solo_rate(const fgt_solo *solo);

@@ -199,7 +199,10 @@ int fgf_client_push(fgf_client *c, const float *weights, double loss, fgio_reaso
         return fgio_fail(why, "%s", frug_last_error());
     update.bytes = len;
     update.checksum = frugi_crc32c(0, c->frame, len);
-    if (fgf_client_pending_write(c->options.directory, &update, c->frame, c->residual, c->residual_len, why) != 0)
+    if (fgf_client_pending_write(c->options.directory, &update, c->frame, c->residual, c->residual_len, why) != 0) {
+        fgio_reason second;
+        restore(c, c->confirmed, c->residual_len, &second); /* so that the caller may push again */
         return -1;
+    }
     return send_pending(c, &update, c->frame, why);
 }

@@ -9,7 +9,7 @@
 #include "federated/message.h"
 #include "federated/tls_channel.h"
 
-#define FGF_STREAM_QUEUE (4u * FGF_PAYLOAD_MAX)
+#define FGF_STREAM_QUEUE (2u * FGF_PAYLOAD_MAX)
 
 typedef struct fgf_stream {
     fgf_channel *channel; /* owned */

@@ -8,8 +8,6 @@
 #include "federated/server_internal.h"
 
 #include "base/clock.h"
-#include "base/crc32c.h"
-#include "federated/weight_changes.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -19,54 +17,6 @@
 #include <unistd.h>
 
 #define MESSAGES_AT_ONCE 16
-
-/* ---- weights for clients ---- */
-
-fgf_blob *fgf_blob_get(fgf_server *s, uint64_t have) {
-    for (fgf_blob *b = s->blobs; b; b = b->next)
-        if (b->have == have && b->round == s->round) {
-            b->users++;
-            return b;
-        }
-    fgf_blob *b = calloc(1, sizeof *b);
-    if (!b || fgf_changes_encode(s->state->weights, s->state->changed, s->count, have, &b->bytes, &b->len) != 0) {
-        free(b);
-        return NULL;
-    }
-    b->have = have;
-    b->round = s->round;
-    b->checksum = frugi_crc32c(0, b->bytes, b->len);
-    b->users = 2;
-    b->cached = true;
-    b->next = s->blobs;
-    s->blobs = b;
-    return b;
-}
-
-void fgf_blob_release(fgf_server *s, fgf_blob *b) {
-    if (!b || --b->users > 0)
-        return;
-    for (fgf_blob **at = &s->blobs; *at; at = &(*at)->next)
-        if (*at == b) {
-            *at = b->next;
-            break;
-        }
-    free(b->bytes);
-    free(b);
-}
-
-void fgf_blob_drop_old(fgf_server *s) {
-    for (fgf_connection *c = s->connections; c; c = c->next)
-        if (!c->closed && c->blob && c->blob->round + 1 < s->round)
-            c->closed = true;
-    for (fgf_blob *b = s->blobs, *next; b; b = next) {
-        next = b->next;
-        if (b->cached && b->round < s->round) {
-            b->cached = false;
-            fgf_blob_release(s, b);
-        }
-    }
-}
 
 /* ---- beginning and end ---- */
 
@@ -86,6 +36,25 @@ static void watch_events(fgf_connection *c) {
     c->events = events;
 }
 
+/* Nobody can fill the log: beyond some lines refusals are only counted. */
+static void log_refusal(fgf_server *s, const char *name, const char *why) {
+    double now = frugi_clock();
+    if (now - s->refusals_since > FGF_REFUSAL_SECONDS) {
+        if (s->refusals > FGF_REFUSAL_LINES)
+            fgf_server_log(s, "%llu more were refused", (unsigned long long)(s->refusals - FGF_REFUSAL_LINES));
+        s->refusals_since = now;
+        s->refusals = 0;
+    }
+    if (s->refusals++ < FGF_REFUSAL_LINES)
+        fgf_server_log(s, "%s: refused: %s", name, why);
+}
+
+static void refuse_handshake(fgf_connection *c, const char *why) {
+    c->server->refused_connections++;
+    c->closed = true;
+    log_refusal(c->server, c->name, why);
+}
+
 /* When handshakes are many, the oldest one makes room: an attacker cannot lock clients out by holding them open. */
 static void limit_handshakes(fgf_server *s) {
     fgf_connection *oldest = NULL;
@@ -95,7 +64,7 @@ static void limit_handshakes(fgf_server *s) {
         if (c->stage == FGF_STAGE_HANDSHAKE && !c->closed && (!oldest || c->began < oldest->began))
             oldest = c;
     if (oldest)
-        oldest->closed = true;
+        refuse_handshake(oldest, "too many handshakes at once");
 }
 
 void fgf_connection_accept(fgf_server *s, int fd, const char *address) {
@@ -103,6 +72,7 @@ void fgf_connection_accept(fgf_server *s, int fd, const char *address) {
     limit_handshakes(s);
     if (!c) {
         s->refused_connections++;
+        log_refusal(s, address, "too many connections, or not enough memory");
         close(fd);
         return;
     }
@@ -180,7 +150,7 @@ static void refuse(fgf_connection *c, fgf_refusal code, const char *format, ...)
     fgf_client_record *record = fgf_book_find(&c->server->book, &c->key);
     if (record)
         record->refused[code]++;
-    fgf_server_log(c->server, "%s: refused: %s", c->name, line);
+    log_refusal(c->server, c->name, line);
     answer(c, &(fgf_message){.type = FGF_REFUSE, .code = code, .text = {(const unsigned char *)line, len}});
     bool stays =
         code == FGF_REFUSE_STALE || code == FGF_REFUSE_DOUBLE || code == FGF_REFUSE_INVALID || code == FGF_REFUSE_RETRY;
@@ -199,23 +169,6 @@ static void replace_older(fgf_connection *c) {
     for (fgf_connection *o = c->server->connections; o; o = o->next)
         if (o != c && !o->closed && o->stage != FGF_STAGE_HANDSHAKE && fgf_public_equal(&o->key, &c->key))
             o->closed = true;
-}
-
-/* Strangers cannot fill the log: beyond some lines they are only counted. */
-static void refuse_handshake(fgf_connection *c, const char *why) {
-    fgf_server *s = c->server;
-    double now = frugi_clock();
-    s->refused_connections++;
-    c->closed = true;
-    if (now - s->refusals_since > FGF_REFUSAL_SECONDS) {
-        if (s->refusals > FGF_REFUSAL_LINES)
-            fgf_server_log(s, "%llu more handshakes were refused",
-                           (unsigned long long)(s->refusals - FGF_REFUSAL_LINES));
-        s->refusals_since = now;
-        s->refusals = 0;
-    }
-    if (s->refusals++ < FGF_REFUSAL_LINES)
-        fgf_server_log(s, "%s: refused: %s", c->name, why);
 }
 
 static void shake_hands(fgf_connection *c) {
@@ -305,7 +258,7 @@ void fgf_connection_try_weights(fgf_connection *c) {
     }
     c->blob = fgf_blob_get(s, c->have);
     if (!c->blob) {
-        end_connection(c, "not enough memory for the weights");
+        end_connection(c, "the weights cannot be written to a file: is the disk full?");
         return;
     }
     bool continues = c->resume <= c->blob->len && c->resume_checksum == c->blob->checksum;
@@ -320,11 +273,16 @@ void fgf_connection_try_weights(fgf_connection *c) {
 }
 
 static void send_blob(fgf_connection *c) {
+    unsigned char chunk[FGF_CHUNK];
     while (c->stage == FGF_STAGE_SENDING && !c->closed && fgf_stream_has_room(&c->stream)) {
-        size_t left = c->blob->len - c->blob_at, len = left < FGF_CHUNK ? left : FGF_CHUNK;
-        if (left > 0)
-            answer(c, &(fgf_message){
-                          .type = FGF_CHUNK_DATA, .offset = c->blob_at, .text = {c->blob->bytes + c->blob_at, len}});
+        uint64_t left = c->blob->len - c->blob_at;
+        size_t len = left < FGF_CHUNK ? (size_t)left : FGF_CHUNK;
+        if (pread(c->blob->fd, chunk, len, (off_t)c->blob_at) != (ssize_t)len) {
+            end_connection(c, "the weights cannot be read back from their file");
+            return;
+        }
+        if (len > 0)
+            answer(c, &(fgf_message){.type = FGF_CHUNK_DATA, .offset = c->blob_at, .text = {chunk, len}});
         c->blob_at += len;
         if (c->blob_at == c->blob->len) {
             fgf_blob_release(c->server, c->blob);

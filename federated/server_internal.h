@@ -1,6 +1,6 @@
 /*
  * server_internal.h - shared by the files of the server: server.c (the loop), server_connection.c (the protocol of one
- * client), server_round.c (checking updates, closing rounds), server_status.c.
+ * client), server_blob.c (weights for clients), server_round.c (checking updates, closing rounds), server_status.c.
  */
 #ifndef FGF_SERVER_INTERNAL_H
 #define FGF_SERVER_INTERNAL_H
@@ -22,14 +22,15 @@
 #define FGF_REQUESTS_RATE     20.0 /* per second */
 #define FGF_REFUSAL_LINES     50u  /* in the log, in FGF_REFUSAL_SECONDS */
 #define FGF_REFUSAL_SECONDS   10.0
+#define FGF_BLOBS_MAX         8u /* versions that a round's weights are encoded for; all others get all weights */
 #define FGF_HISTORY           256u
 #define FGF_RETRY_SECONDS     5.0 /* before a round is closed again after a failure */
 
 /** Bytes that take clients from one version to another; shared by the connections that send them. */
 typedef struct fgf_blob {
     uint64_t have, round;
-    unsigned char *bytes;
-    size_t len;
+    int fd; /* of the file that has the bytes */
+    uint64_t len;
     uint32_t checksum;
     unsigned users; /* connections, and the server while it is cached */
     bool cached;    /* of the open round: other clients get it, too */
@@ -127,7 +128,7 @@ struct fgf_server {
     fgf_closing close;
     fgf_blob *blobs;
     /* status */
-    double refusals_since; /* lines about refused handshakes: when counting began, how many */
+    double refusals_since; /* lines about refusals: when counting began, how many */
     uint64_t refusals;
     uint64_t bytes_up, bytes_down, accepted_connections, refused_connections, dropped, closing_failures;
     fgf_round_report history[FGF_HISTORY];
@@ -162,7 +163,10 @@ void fgf_connection_checked(fgf_connection *c, const fgf_check *check);
 /** Ends the connection and frees it. */
 void fgf_connection_free(fgf_connection *c);
 
-/** The bytes that take a client from a version to the open round's; NULL without memory. One more user. */
+/* server_blob.c */
+
+/** The bytes that take a client from a version to the open round's; NULL when they
+ * cannot be stored. One more user. */
 fgf_blob *fgf_blob_get(fgf_server *s, uint64_t have);
 void fgf_blob_release(fgf_server *s, fgf_blob *blob);
 

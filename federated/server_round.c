@@ -109,7 +109,8 @@ bool fgf_round_is_checking(const fgf_server *s, const fgf_public_key *client) {
 
 int fgf_round_recover(fgf_server *s, fgio_reason *why) {
     fgf_update_remove_before(s->options.state.directory, s->round);
-    if (fgf_update_list(s->options.state.directory, s->round, &s->state->run, &s->updates, &s->update_count, why) != 0)
+    if (fgf_update_take_back(s->options.state.directory, s->round, why) != 0 ||
+        fgf_update_list(s->options.state.directory, s->round, &s->state->run, &s->updates, &s->update_count, why) != 0)
         return -1;
     s->update_capacity = s->update_count;
     for (size_t i = 0; i < s->update_count; i++) {

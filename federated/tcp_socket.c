@@ -34,13 +34,15 @@ static int resolve(const char *address, bool listening, struct addrinfo **found,
     return error ? fgio_fail(why, "%s: %s", address, gai_strerror(error)) : 0;
 }
 
+/* A peer that is gone without a word is noticed after two minutes, whether something was on its way to it or not. */
 void fgf_tcp_tune(int fd) {
-    int on = 1, idle = 60, interval = 20, probes = 3;
+    int on = 1, idle = 60, interval = 20, probes = 3, unanswered_ms = 120000;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unanswered_ms, sizeof unanswered_ms);
 }
 
 static int connect_one(const struct addrinfo *to, double deadline) {

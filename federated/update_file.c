@@ -182,6 +182,25 @@ int fgf_update_open(const char *dir, uint64_t round, const fgf_update *update, f
     return fd >= 0 ? fd : fgio_fail(why, "%s: %s", path, strerror(errno));
 }
 
+int fgf_update_take_back(const char *dir, uint64_t round, fgio_reason *why) {
+    char from[FGF_PATH_MAX], to[FGF_PATH_MAX], old_path[FGF_PATH_MAX], new_path[FGF_PATH_MAX];
+    struct dirent *entry;
+    int status = 0;
+    snprintf(from, sizeof from, "%s/round-%llu", dir, (unsigned long long)round + 1);
+    snprintf(to, sizeof to, "%s/round-%llu", dir, (unsigned long long)round);
+    DIR *folder = opendir(from);
+    if (!folder)
+        return 0;
+    if (mkdir(to, 0700) != 0 && errno != EEXIST)
+        status = fgio_fail(why, "%s: %s", to, strerror(errno));
+    while (status == 0 && (entry = readdir(folder)) != NULL)
+        if (entry->d_name[0] != '.' && entry_path(from, entry->d_name, old_path) &&
+            entry_path(to, entry->d_name, new_path) && rename(old_path, new_path) != 0)
+            status = fgio_fail(why, "%s: %s", new_path, strerror(errno));
+    closedir(folder);
+    return status == 0 && sync_directory(to) != 0 ? fgio_fail(why, "%s: %s", to, strerror(errno)) : status;
+}
+
 static int compare_updates(const void *x, const void *y) {
     const fgf_update *a = x, *b = y;
     int order = memcmp(a->client.bytes, b->client.bytes, FGF_PUBLIC_BYTES);

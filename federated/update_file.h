@@ -54,6 +54,10 @@ void fgf_update_abandon(const char *dir, const fgf_public_key *client);
 /** Opens a complete update. Returns a file descriptor, or -1 after setting the reason. */
 int fgf_update_open(const char *dir, uint64_t round, const fgf_update *update, fgio_reason *why);
 
+/** Moves updates that were stored for the round after this one to this one: it was being closed when the server was
+ * killed, and is open again. Returns -1 after setting the reason. */
+int fgf_update_take_back(const char *dir, uint64_t round, fgio_reason *why);
+
 /** The updates that are on disk for a round, by client and base; *list is for the caller to free. Files that are
  * damaged are removed. Returns -1 after setting the reason. */
 int fgf_update_list(const char *dir, uint64_t round, const fgf_run_id *run, fgf_update **list, size_t *count,

@@ -7,11 +7,13 @@
  */
 #include "federated/weight_changes.h"
 
+#include "base/crc32c.h"
 #include "base/float_bits.h"
 #include "federated/message.h"
 
-#include <stdlib.h>
+#include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { FORM_ALL = 0, FORM_CHANGED = 1 };
 #define CHANGED_HEADER 9u
@@ -60,37 +62,76 @@ static tally count_changes(const uint32_t *changed, uint64_t count, uint64_t hav
     return t;
 }
 
-static void write_changes(const float *weights, const uint32_t *changed, uint64_t count, uint64_t have, tally t,
-                          unsigned char *to) {
-    unsigned char *gap = to + CHANGED_HEADER, *value = gap + t.gaps;
-    uint64_t next = 0;
-    to[0] = FORM_CHANGED;
-    frugi_put64(to + 1, t.entries);
-    for (uint64_t i = 0; i < count; i++)
-        if (changed[i] > have) {
-            gap = put_gap(gap, i - next);
-            memcpy(value, &weights[i], 4);
-            value += 4;
-            next = i + 1;
-        }
+/** Bytes on their way to a file. */
+typedef struct sink {
+    int fd;
+    bool failed;
+    uint32_t checksum;
+    uint64_t len; /* in all */
+    size_t held;
+    unsigned char buffer[1 << 16];
+} sink;
+
+static void drain(sink *s) {
+    s->checksum = frugi_crc32c(s->checksum, s->buffer, s->held);
+    for (size_t at = 0; at < s->held && !s->failed;) {
+        ssize_t put = write(s->fd, s->buffer + at, s->held - at);
+        s->failed = put < 0 ? errno != EINTR : put == 0;
+        at += put > 0 ? (size_t)put : 0;
+    }
+    s->len += s->held;
+    s->held = 0;
 }
 
-int fgf_changes_encode(const float *weights, const uint32_t *changed, uint64_t count, uint64_t have,
-                       unsigned char **bytes, size_t *len) {
+/* Where the next bytes go; `most` is small. */
+static unsigned char *room_for(sink *s, size_t most) {
+    if (s->held + most > sizeof s->buffer)
+        drain(s);
+    return s->buffer + s->held;
+}
+
+static void write_weight(sink *s, float weight) {
+    memcpy(room_for(s, 4), &weight, 4);
+    s->held += 4;
+}
+
+static void write_changes(sink *s, const float *weights, const uint32_t *changed, uint64_t count, uint64_t have,
+                          uint64_t entries) {
+    uint64_t next = 0;
+    s->buffer[0] = FORM_CHANGED;
+    frugi_put64(s->buffer + 1, entries);
+    s->held = CHANGED_HEADER;
+    for (uint64_t i = 0; i < count; i++)
+        if (changed[i] > have) {
+            unsigned char *to = room_for(s, GAP_MAX);
+            s->held += (size_t)(put_gap(to, i - next) - to);
+            next = i + 1;
+        }
+    for (uint64_t i = 0; i < count; i++)
+        if (changed[i] > have)
+            write_weight(s, weights[i]);
+}
+
+static void write_all(sink *s, const float *weights, uint64_t count) {
+    s->buffer[0] = FORM_ALL;
+    s->held = 1;
+    for (uint64_t i = 0; i < count; i++)
+        write_weight(s, weights[i]);
+}
+
+int fgf_changes_write(const float *weights, const uint32_t *changed, uint64_t count, uint64_t have, int fd,
+                      uint64_t *len, uint32_t *checksum) {
     tally t = have == FGF_NO_VERSION ? (tally){0, 0} : count_changes(changed, count, have);
-    size_t all = 1 + count * sizeof *weights, some = CHANGED_HEADER + t.gaps + t.entries * 4;
-    bool whole = have == FGF_NO_VERSION || some >= all;
-    unsigned char *to = malloc(whole ? all : some);
-    if (!to)
+    sink s = {.fd = fd};
+    if (have == FGF_NO_VERSION || CHANGED_HEADER + t.gaps + t.entries * 4 >= 1 + count * 4)
+        write_all(&s, weights, count);
+    else
+        write_changes(&s, weights, changed, count, have, t.entries);
+    drain(&s);
+    if (s.failed)
         return -1;
-    if (whole) {
-        to[0] = FORM_ALL;
-        memcpy(to + 1, weights, all - 1);
-    } else {
-        write_changes(weights, changed, count, have, t, to);
-    }
-    *bytes = to;
-    *len = whole ? all : some;
+    *len = s.len;
+    *checksum = s.checksum;
     return 0;
 }
 

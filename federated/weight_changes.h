@@ -18,15 +18,15 @@
 uint64_t fgf_changes_note(const float *after, uint64_t count, uint32_t version, float *weights, uint32_t *changed);
 
 /**
- * Encodes the weights that changed after version `have`, or all weights if that is shorter or have is
- * FGF_NO_VERSION.
+ * Writes the weights that changed after version `have` to an empty file, or all weights if that is shorter or have is
+ * FGF_NO_VERSION. They may be as many bytes as the weights, so they are never in memory as a whole.
  *
- *   *bytes   allocated; for the caller to free
+ *   *len, *checksum   of what was written; the checksum is CRC-32C
  *
- * Returns -1 without memory.
+ * Returns -1 when the file cannot be written; errno says why.
  */
-int fgf_changes_encode(const float *weights, const uint32_t *changed, uint64_t count, uint64_t have,
-                       unsigned char **bytes, size_t *len);
+int fgf_changes_write(const float *weights, const uint32_t *changed, uint64_t count, uint64_t have, int fd,
+                      uint64_t *len, uint32_t *checksum);
 
 /** Applies such bytes, untrusted: all are checked before a weight changes. Returns -1 after setting the reason. */
 int fgf_changes_apply(const unsigned char *bytes, size_t len, uint64_t count, float *weights, fgio_reason *why);

@@ -232,15 +232,16 @@ static void on_round(void *ctx, fgf_round_report *report, const float *weights, 
         fgp_print_server_round(report);
 }
 
-/* As many as the system lets this process have, but for some files of its own. */
+/* As many as the system lets this process have: two files for each, the socket and an update that arrives, and some for
+ * the server itself. */
 static size_t connection_limit(void) {
     struct rlimit files;
     if (getrlimit(RLIMIT_NOFILE, &files) != 0)
-        return 512;
+        return 256;
     files.rlim_cur = files.rlim_max < 65536 ? files.rlim_max : 65536;
     setrlimit(RLIMIT_NOFILE, &files);
     getrlimit(RLIMIT_NOFILE, &files);
-    return files.rlim_cur > 128 ? files.rlim_cur - 64 : 64;
+    return files.rlim_cur > 128 ? (files.rlim_cur - 64) / 2 : 32;
 }
 
 static int create_server(serving *s, fgf_server **server) {

@@ -1,28 +1,46 @@
 /*
  * test_federated_server.c - a server in a thread and clients in the test: who is let in, what is refused, transfers
- * that break off, and a server that starts again.
+ * that break off, a full disk, slow peers, and a server that starts again.
  */
 #define _GNU_SOURCE /* nftw */
 #include "support/assertions.h"
 
+#include "base/clock.h"
 #include "base/crc32c.h"
+#include "codec/frame.h"
 #include "federated/client.h"
 #include "federated/message_stream.h"
-#include "federated/server.h"
+#include "federated/server_internal.h"
 #include "io/files.h"
 
 #include <ftw.h>
 #include <math.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #define N      4000u
 #define CONFIG "density=0.05,feedback=plain,residual=f32,min_size=1"
 #define JOB    "{\"config\":\"" CONFIG "\"}"
+
+/* Seconds that the clock is ahead: deadlines pass without waiting. */
+static _Atomic double ahead;
+
+static double read_clock(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec + ahead;
+}
+
+static void pass_seconds(double seconds) {
+    ahead = ahead + seconds;
+    usleep(500000); /* the server looks at deadlines some times a second */
+}
 
 /** A server, its directory, and the keys of three clients, of which two are listed. */
 typedef struct scene {
@@ -30,6 +48,7 @@ typedef struct scene {
     fgf_key *server_key, *key[3];
     frug_layout *layout;
     float weights[N];
+    fgf_round_rule rule;
     fgf_server_options options;
     fgf_server *server;
     pthread_t thread;
@@ -62,7 +81,7 @@ static void start_server(scene *s) {
                                                 .job = JOB,
                                                 .rounds = 3,
                                                 .sum = {.robust = FGF_ROBUST_CLIP}},
-                                      .rule = {.rounds = 3, .quorum = 2, .deadline = 1000, .stale_max = 0},
+                                      .rule = s->rule,
                                       .config = CONFIG,
                                       .threads = 2,
                                       .connections_max = 100,
@@ -92,6 +111,7 @@ static int open_scene(void **state) {
     for (unsigned i = 0; i < N; i++)
         s->weights[i] = (float)i / N;
     write_list(s, 2);
+    s->rule = (fgf_round_rule){.rounds = 3, .quorum = 2, .deadline = 1000, .stale_max = 0};
     start_server(s);
     *state = s;
     return 0;
@@ -357,16 +377,14 @@ static void close_wire(wire *w) {
     fgf_tls_destroy(w->tls);
 }
 
-/** A valid update of a round. */
-static size_t make_frame(scene *s, uint64_t round, float scale, unsigned char **frame) {
+/** A valid update of a round, of a size that the run's config allows. */
+static size_t make_frame(const scene *s, uint64_t round, const char *text, unsigned char **frame) {
     frug_config *config = NULL;
     frug_compressor *c = NULL;
     float difference[N] = {0};
     size_t cap, len;
-    change(difference, 5, 3);
-    for (unsigned i = 0; i < N; i++)
-        difference[i] *= scale;
-    assert_int_equal(frug_config_create("density=1,feedback=none,value=f32,min_size=1", &config), FRUG_OK);
+    change(difference, 1, 1);
+    assert_int_equal(frug_config_create(text, &config), FRUG_OK);
     assert_int_equal(frug_compressor_create(config, s->layout, NULL, &c), FRUG_OK);
     assert_int_equal(frug_compressor_bound(c, (frug_range){0, N}, &cap), FRUG_OK);
     *frame = malloc(cap);
@@ -428,20 +446,8 @@ static void uploads_continue_where_they_broke_off_and_count_once(void **state) {
 static void an_update_that_is_sent_again_is_confirmed_again_and_another_one_refused(void **state) {
     scene *s = *state;
     wire w = open_wire(s, 0, true);
-    unsigned char *frame, *small;
-    /* the limit of this run is that of its config, so this frame is made by it */
-    frug_config *config = NULL;
-    frug_compressor *c = NULL;
-    float difference[N] = {0};
-    size_t cap, len;
-    change(difference, 1, 1);
-    assert_int_equal(frug_config_create(CONFIG, &config), FRUG_OK);
-    assert_int_equal(frug_compressor_create(config, s->layout, NULL, &c), FRUG_OK);
-    assert_int_equal(frug_compressor_bound(c, (frug_range){0, N}, &cap), FRUG_OK);
-    small = malloc(cap);
-    assert_int_equal(frug_compress(c, 0, (frug_range){0, N}, difference, small, cap, &len), FRUG_OK);
-    frug_compressor_destroy(c);
-    frug_config_destroy(config);
+    unsigned char *small;
+    size_t len = make_frame(s, 0, CONFIG, &small);
     fgf_message question = offer_of(&w, 0, 7, small, len);
     say(&w, &question);
     assert_int_equal(hear(&w).type, FGF_SEND);
@@ -463,12 +469,10 @@ static void an_update_that_is_sent_again_is_confirmed_again_and_another_one_refu
     expect_refusal(&w, &other, FGF_REFUSE_DOUBLE);
     other.round = 1;
     expect_refusal(&w, &other, FGF_REFUSE_INVALID); /* that round has not begun */
-    size_t large = make_frame(s, 0, 1, &frame);
-    other = offer_of(&w, 0, 9, frame, large);
+    other = offer_of(&w, 0, 9, small, len);
     other.bytes = UINT64_MAX;
     expect_refusal(&w, &other, FGF_REFUSE_SIZE);
     close_wire(&w);
-    free(frame);
     free(small);
 }
 
@@ -501,6 +505,180 @@ static void what_does_not_belong_ends_the_connection(void **state) {
     close_wire(&w);
 }
 
+/* ---- updates, whole ---- */
+
+/* Offers an update and sends it; the last answer. */
+static fgf_message send_update(wire *w, uint64_t round, uint64_t upload, const unsigned char *frame, size_t len) {
+    fgf_message question = offer_of(w, round, upload, frame, len);
+    say(w, &question);
+    fgf_message m = hear(w);
+    if (m.type != FGF_SEND)
+        return m;
+    say(w, &(fgf_message){.type = FGF_CHUNK_DATA, .text = {frame, len}});
+    return hear(w);
+}
+
+static void an_update_with_a_nan_is_refused_and_the_client_goes_on(void **state) {
+    scene *s = *state;
+    wire w = open_wire(s, 0, true);
+    unsigned char *frame;
+    size_t len = make_frame(s, 0, "density=0.02,feedback=none,value=f32,min_size=1", &frame);
+    static const float bad[] = {NAN, INFINITY};
+    float good;
+    memcpy(&good, frame + len - 4, 4);
+    for (uint64_t i = 0; i < 2; i++) {
+        memcpy(frame + len - 4, &bad[i], 4);
+        frugi_frame_seal(frame, len, 1);
+        fgf_message m = send_update(&w, 0, i, frame, len);
+        assert_int_equal(m.type, FGF_REFUSE);
+        assert_int_equal(m.code, FGF_REFUSE_INVALID);
+    }
+    memcpy(frame + len - 4, &good, 4);
+    frugi_frame_seal(frame, len, 1);
+    assert_int_equal(send_update(&w, 0, 2, frame, len).type, FGF_CONFIRM);
+    close_wire(&w);
+    free(frame);
+}
+
+/* ---- a full disk: files cannot grow beyond a limit ---- */
+
+static void limit_files(uint64_t bytes) {
+    struct rlimit limit;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    limit.rlim_cur = bytes ? bytes : limit.rlim_max;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
+/* Until the server has published a version: its round. */
+static uint64_t pull_round(wire *w, uint64_t have) {
+    fgf_message m;
+    say(w, &(fgf_message){.type = FGF_PULL, .run = w->run, .have = have});
+    do
+        m = hear(w);
+    while (m.type == FGF_WAIT);
+    assert_int_equal(m.type, FGF_WEIGHTS);
+    return m.round;
+}
+
+static void a_full_disk_refuses_updates_for_now_and_delays_the_round(void **state) {
+    scene *s = *state;
+    wire a = open_wire(s, 0, true), b = open_wire(s, 1, true);
+    unsigned char *frame;
+    size_t len = make_frame(s, 0, CONFIG, &frame);
+    limit_files(100); /* nothing fits */
+    fgf_message m = send_update(&a, 0, 1, frame, len);
+    assert_int_equal(m.type, FGF_REFUSE);
+    assert_int_equal(m.code, FGF_REFUSE_RETRY);
+    limit_files(FGF_UPDATE_HEADER + len / 2); /* the update breaks off */
+    assert_int_equal(send_update(&a, 0, 1, frame, len).code, FGF_REFUSE_RETRY);
+    limit_files(4 * N); /* updates fit, the state does not */
+    fgf_message question = offer_of(&a, 0, 1, frame, len);
+    say(&a, &question);
+    m = hear(&a);
+    assert_int_equal(m.type, FGF_SEND);
+    say(&a, &(fgf_message){.type = FGF_CHUNK_DATA, .offset = m.offset, .text = {frame + m.offset, len - m.offset}});
+    assert_int_equal(hear(&a).type, FGF_CONFIRM);
+    assert_int_equal(send_update(&b, 0, 1, frame, len).type, FGF_CONFIRM);
+    pass_seconds(0);
+    limit_files(0);
+    ahead = ahead + 6; /* the round is closed again after some seconds */
+    assert_int_equal(pull_round(&a, 0), 1);
+    close_wire(&a);
+    close_wire(&b);
+    free(frame);
+}
+
+/* Round 0 closes without client 1; before its state is on disk, client 1 is confirmed for round 1, and the server dies.
+ */
+static void a_late_update_that_was_confirmed_while_a_round_closed_is_not_lost(void **state) {
+    scene *s = *state;
+    unsigned char *frame;
+    size_t len = make_frame(s, 0, CONFIG, &frame);
+    stop_server(s);
+    s->rule = (fgf_round_rule){.rounds = 2, .quorum = 1, .deadline = 0.1, .stale_max = 1};
+    start_server(s);
+    wire a = open_wire(s, 0, true), b = open_wire(s, 1, true);
+    limit_files(4 * N);
+    assert_int_equal(send_update(&a, 0, 1, frame, len).type, FGF_CONFIRM);
+    pass_seconds(1);
+    assert_int_equal(send_update(&b, 0, 2, frame, len).type, FGF_CONFIRM);
+    close_wire(&a);
+    close_wire(&b);
+    stop_server(s);
+    limit_files(0);
+    start_server(s);
+    b = open_wire(s, 1, true);
+    assert_int_equal(send_update(&b, 0, 2, frame, len).type, FGF_CONFIRM); /* known: it is not sent again */
+    assert_int_equal(pull_round(&b, 0), 1);
+    pass_seconds(2); /* the status is renewed every second */
+    char *status = fgf_server_status(s->server);
+    assert_non_null(strstr(status, "\"updates\":2"));
+    free(status);
+    close_wire(&b);
+    free(frame);
+}
+
+/* ---- peers that are slow ---- */
+
+static bool is_closed(int fd) {
+    struct pollfd wait = {.fd = fd, .events = POLLIN};
+    char byte;
+    return poll(&wait, 1, 5000) > 0 && read(fd, &byte, 1) <= 0;
+}
+
+static void peers_that_drip_or_say_nothing_are_dropped_by_deadline(void **state) {
+    scene *s = *state;
+    fgio_reason why;
+    wire drip = open_wire(s, 0, true), waits = open_wire(s, 1, true);
+    int silent = fgf_tcp_connect(s->address, 5, &why), garbage = fgf_tcp_connect(s->address, 5, &why);
+    assert_true(silent >= 0 && garbage >= 0);
+    assert_int_equal(write(garbage, "\x16\x03\x01\x01", 4), 4); /* a handshake that never goes on */
+    const unsigned char header[FGF_HEADER] = {'F', 'G', FGF_PROTOCOL, FGF_PULL, 36};
+    for (int i = 0; i < 3; i++) { /* every byte is in time, the message is not */
+        assert_int_equal(fgf_channel_write(drip.stream.channel, header + i, 1, &why), 1);
+        pass_seconds(9);
+    }
+    pass_seconds(9);
+    assert_true(is_closed(silent));
+    assert_true(is_closed(garbage));
+    assert_int_equal(hear(&drip).type, 0);
+    assert_int_equal(pull_round(&waits, FGF_NO_VERSION), 0); /* who is only quiet stays */
+    close(silent);
+    close(garbage);
+    close_wire(&drip);
+    close_wire(&waits);
+}
+
+static void clients_of_many_versions_get_weights_from_few_files(void **state) {
+    scene *s = *state;
+    unsigned char *frame;
+    stop_server(s);
+    s->rule = (fgf_round_rule){.rounds = 30, .quorum = 1, .deadline = 0.1, .stale_max = 0};
+    start_server(s);
+    wire w = open_wire(s, 0, true);
+    for (uint64_t round = 0; round < 12; round++) {
+        size_t len = make_frame(s, round, CONFIG, &frame);
+        assert_int_equal(send_update(&w, round, 1, frame, len).type, FGF_CONFIRM);
+        ahead = ahead + 1;
+        assert_int_equal(pull_round(&w, round), round + 1);
+        for (uint64_t left = UINT64_MAX; left > 0;) {
+            fgf_message m = hear(&w);
+            assert_int_equal(m.type, FGF_CHUNK_DATA);
+            left = m.text.len == FGF_CHUNK;
+        }
+        free(frame);
+    }
+    for (uint64_t have = 0; have < 11; have++) {
+        say(&w, &(fgf_message){.type = FGF_PULL, .run = w.run, .have = have});
+        fgf_message m = hear(&w);
+        assert_int_equal(m.type, FGF_WEIGHTS);
+        if (have > FGF_BLOBS_MAX)
+            assert_int_equal(m.bytes, 1 + 4 * N);
+        assert_int_equal(hear(&w).type, FGF_CHUNK_DATA);
+    }
+    close_wire(&w);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(two_clients_and_the_server_end_with_the_same_weights, open_scene, close_scene),
@@ -513,7 +691,17 @@ int main(void) {
         cmocka_unit_test_setup_teardown(an_update_that_is_sent_again_is_confirmed_again_and_another_one_refused,
                                         open_scene, close_scene),
         cmocka_unit_test_setup_teardown(what_does_not_belong_ends_the_connection, open_scene, close_scene),
+        cmocka_unit_test_setup_teardown(an_update_with_a_nan_is_refused_and_the_client_goes_on, open_scene,
+                                        close_scene),
+        cmocka_unit_test_setup_teardown(a_full_disk_refuses_updates_for_now_and_delays_the_round, open_scene,
+                                        close_scene),
+        cmocka_unit_test_setup_teardown(a_late_update_that_was_confirmed_while_a_round_closed_is_not_lost, open_scene,
+                                        close_scene),
+        cmocka_unit_test_setup_teardown(peers_that_drip_or_say_nothing_are_dropped_by_deadline, open_scene,
+                                        close_scene),
+        cmocka_unit_test_setup_teardown(clients_of_many_versions_get_weights_from_few_files, open_scene, close_scene),
     };
     fgio_files_init();
+    frugi_clock_source = read_clock;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

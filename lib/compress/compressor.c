@@ -72,6 +72,7 @@ static frug_status make_decoder(frug_compressor *c) {
         c->decoder.scratch[i] = (frugi_decode_scratch){
             .sum = ws->acc, .other_sum = ws->saved, .values = ws->values, .units = ws->units, .idx = ws->idx};
     }
+    c->decoder.by_senders = c->config.mean == FRUGI_MEAN_SENDERS;
     return FRUG_OK;
 }
 

@@ -237,6 +237,25 @@ static inline void add_block(frugi_block_reader *r, const frugi_decode_scratch *
     r->value += (size_t)k * r->value_bytes;
 }
 
+/* Count the entries of the next block of one frame, which is block b of the section. */
+static void count_block(const frugi_block_reader *r, const frugi_decode_scratch *scratch, uint64_t b,
+                        uint32_t *senders) {
+    const frugi_section *s = r->section;
+    uint32_t k = frugi_section_k(s, b);
+    if (s->index != FRUGI_INDEX_CODE_NONE)
+        frugi_index_decode(s->index, s->block, r->index, k, scratch->idx);
+    for (uint32_t e = 0; e < k; e++)
+        senders[s->index == FRUGI_INDEX_CODE_NONE ? e : scratch->idx[e]]++;
+}
+
+void frugi_scale_by_senders(float *sum, uint32_t *senders, uint64_t n, size_t frames) {
+    for (uint64_t e = 0; e < n; e++) {
+        if (senders[e] > 0)
+            sum[e] *= (float)frames / (float)senders[e];
+        senders[e] = 0;
+    }
+}
+
 typedef float four __attribute__((vector_size(16), aligned(4), may_alias));
 
 /*
@@ -296,7 +315,10 @@ static void sum_blocks(const frug_decoder *d, int thread, size_t count_frames, c
     frugi_block_reader *block_reader = d->block_reader + (size_t)thread * d->capacity;
     const frugi_section *s = &d->cursor[0].section;
     float *sum = scratch->sum, *other = scratch->other_sum, *dst = t->dst + (s->begin - t->begin) + lo * s->block;
+    uint32_t *senders = d->by_senders ? scratch->units : NULL;
     pending_block pending = {0};
+    if (senders)
+        memset(senders, 0, s->block * sizeof *senders);
     for (uint32_t e = 0; e < s->block; e++)
         sum[e] = other[e] = frugi_sum_start(t->gain);
     for (size_t i = 0; i < count_frames; i++)
@@ -305,10 +327,14 @@ static void sum_blocks(const frug_decoder *d, int thread, size_t count_frames, c
         for (size_t i = 0; i < count_frames; i++) {
             if (i < 4)
                 apply_quarter(&pending, (uint32_t)i, t);
+            if (senders)
+                count_block(&block_reader[i], scratch, b, senders);
             add_block(&block_reader[i], scratch, b, sum);
         }
         for (size_t i = count_frames; i < 4; i++)
             apply_quarter(&pending, (uint32_t)i, t);
+        if (senders)
+            frugi_scale_by_senders(sum, senders, s->block, count_frames);
         pending = (pending_block){dst, sum, frugi_section_length(s, b), s->block / 4};
         sum = other;
         other = pending.sum;
@@ -364,7 +390,7 @@ frug_status frugi_frames_sum(frug_decoder *d, size_t count_frames, const frugi_t
                 next_section(&d->cursor[i]);
         } else {
             FRUG_TRY(collect_unit_sources(d, count_frames, *first, &sources));
-            frugi_sum_unit_sections(d, sources, t);
+            frugi_sum_unit_sections(d, sources, count_frames, t);
         }
     }
     decay_between(d, t, done, t->begin + t->count);

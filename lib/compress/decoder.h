@@ -61,6 +61,7 @@ struct frug_decoder {
     frugi_unit_source *unit_source;   /* FRUGI_SECTIONS_PER_TENSOR per frame */
     frugi_unit_cursor *unit_cursor;   /* one per thread and unit_source */
     double seconds;                   /* spent in frug_decode_add() and frug_decode_apply() */
+    bool by_senders; /* option mean: sums are divided by the frames that contain the entry, times all frames */
     /* A decoder of its own; zero in that of a compressor. */
     frugi_partition own_partition;
     void *own_scratch; /* the allocation behind the arrays of scratch */
@@ -95,7 +96,12 @@ frug_status frugi_frames_open_each(frug_decoder *decoder, const void *const *fra
 frug_status frugi_frames_sum_each(frug_decoder *decoder, size_t count_frames, const frugi_target *targets);
 
 /** Add up the first `count` sections of decoder->unit_source, which cover the same elements: unit_decode.c. */
-void frugi_sum_unit_sections(const frug_decoder *decoder, size_t count, const frugi_target *target);
+void frugi_sum_unit_sections(const frug_decoder *decoder, size_t count, size_t count_frames,
+                             const frugi_target *target);
+
+/** Option mean=senders: sum times frames over senders, so that a caller who divides by the frames has the mean of those
+ *  that contain the entry; then reset senders to 0. */
+void frugi_scale_by_senders(float *sum, uint32_t *senders, uint64_t n, size_t frames);
 
 /** dst = keep * dst + gain * sum as in frugi_target; then reset sum to frugi_sum_start(). */
 void frugi_add_scaled_sum(float *dst, float *sum, uint64_t n, float keep, float gain);

@@ -24,7 +24,9 @@ typedef struct unit_sum {
     float *dst; /* the section's first element */
     float keep, gain;
     float *sum;
-    uint8_t *touched; /* units of the window that a section contains */
+    uint8_t *touched;  /* units of the window that a section contains */
+    uint32_t *senders; /* mean=senders: sections that contain an element of the window; else NULL */
+    size_t frames;
 } unit_sum;
 
 static void decode_values(const frugi_unit_source *v, uint64_t from, uint64_t n, float *values) {
@@ -75,6 +77,8 @@ static void accumulate_window(const unit_sum *s, size_t i, uint64_t u, uint64_t 
     if (size == 1) {
         for (uint32_t e = 0; e < n; e++)
             s->sum[units[e] - u] += values[e];
+        for (uint32_t e = 0; e < n && s->senders; e++)
+            s->senders[units[e] - u]++;
         return;
     }
     for (uint32_t e = 0; e < n; e++) {
@@ -92,6 +96,8 @@ static void sum_window(const unit_sum *s, uint64_t u, uint64_t end) {
     uint64_t size = s->grid->h * s->grid->w, elements = s->grid->rows * s->grid->cols;
     for (size_t i = 0; i < s->sources; i++)
         accumulate_window(s, i, u, end);
+    if (s->senders)
+        frugi_scale_by_senders(s->sum, s->senders, end - u, s->frames);
     if (frugi_grid_is_contiguous(s->grid)) { /* the window is one range */
         uint64_t from = u * size, to = end * size < elements ? end * size : elements;
         frugi_add_scaled_sum(s->dst + from, s->sum, to - from, s->keep, s->gain);
@@ -133,6 +139,8 @@ static void sum_units(unit_sum *s, uint64_t lo, uint64_t hi) {
     for (uint32_t e = 0; e < WINDOW; e++)
         s->sum[e] = frugi_sum_start(s->gain);
     memset(s->touched, 0, WINDOW);
+    if (s->senders)
+        memset(s->senders, 0, WINDOW * sizeof *s->senders);
     for (size_t i = 0; i < s->sources; i++)
         seek_units(s, &s->source[i], &s->cursor[i], lo);
     for (uint64_t u = lo; u < hi; u += window)
@@ -142,7 +150,7 @@ static void sum_units(unit_sum *s, uint64_t lo, uint64_t hi) {
             sum_window(s, u, hi - u < window ? hi : u + window);
 }
 
-void frugi_sum_unit_sections(const frug_decoder *d, size_t count, const frugi_target *t) {
+void frugi_sum_unit_sections(const frug_decoder *d, size_t count, size_t count_frames, const frugi_target *t) {
     const frugi_section *first = &d->unit_source[0].section;
     uint64_t units = first->grid.units;
     int threads = frugi_threads_for(d->threads, first->count);
@@ -158,7 +166,9 @@ void frugi_sum_unit_sections(const frug_decoder *d, size_t count, const frugi_ta
                       .keep = t->keep,
                       .gain = t->gain,
                       .sum = scratch->sum,
-                      .touched = (uint8_t *)scratch->idx};
+                      .touched = (uint8_t *)scratch->idx,
+                      .senders = d->by_senders ? (uint32_t *)(void *)scratch->other_sum : NULL,
+                      .frames = count_frames};
         sum_units(&s, units * (uint64_t)i / (uint64_t)threads, units * ((uint64_t)i + 1) / (uint64_t)threads);
     }
 }

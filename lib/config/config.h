@@ -159,6 +159,9 @@ typedef enum frugi_hold {
     FRUGI_HOLD_ADAM      /* by the density of the step alone */
 } frugi_hold;
 
+/** What a sum of differences is divided by. */
+typedef enum frugi_mean { FRUGI_MEAN_ALL, FRUGI_MEAN_SENDERS } frugi_mean;
+
 typedef enum frugi_stats_level { FRUGI_STATS_SAMPLE, FRUGI_STATS_FULL } frugi_stats_level;
 
 #define FRUGI_CONFIG_TEXT_MAX 2048
@@ -216,6 +219,8 @@ struct frug_config {
     uint64_t average_every; /* of gossip: steps between averages over all workers; 0: never */
     uint64_t local;         /* steps of each worker between exchanges of the difference; 0: gradients, at every step */
     double outer;           /* of local steps: rate of the mean difference */
+    double outer_momentum;  /* of local steps: Nesterov momentum of the mean differences */
+    frugi_mean mean;        /* of local steps */
 
     uint64_t min_size; /* smaller tensors are sent dense */
     int vectors_dense; /* one-dimensional tensors are sent dense */

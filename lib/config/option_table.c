@@ -49,6 +49,7 @@ WORD_FIELD(norm, frugi_norm_rule)
 WORD_FIELD(frequency, int)
 WORD_FIELD(strict, int)
 WORD_FIELD(transform, frugi_transform)
+WORD_FIELD(mean, frugi_mean)
 WORD_FIELD(feedback, frugi_feedback)
 WORD_FIELD(mask, frugi_mask)
 WORD_FIELD(residual, frugi_residual)
@@ -357,6 +358,11 @@ static const frugi_option_row rows[] = {
      COUNT(local)},
     {{"outer", "above 0, up to 1000", "1", "factor of the mean difference that is applied after local steps"},
      REAL(outer, above_zero_to_thousand)},
+    {{"outer_momentum", "0 to below 1", "0", "Nesterov momentum of the mean differences of local steps; 0: none"},
+     REAL(outer_momentum, below_one)},
+    {{"mean", "all|senders", "all",
+      "the mean difference of local steps is over all workers, or for each entry over those that sent it"},
+     WORDS(mean)},
     {{"min_size", "a whole number", "4096", "tensors with fewer entries are sent dense"}, COUNT(min_size)},
     {{"vectors", "dense|sparse", "dense", "whether tensors of one dimension are sent dense or sparse"}, WORDS(vectors)},
     {{"seed", "a whole number", "0", "seed of random selection and of the stochastic rounding of the residual"},

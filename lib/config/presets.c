@@ -40,7 +40,7 @@ static const frug_preset presets[] = {
     {"anneal", "schedule=anneal", "sparsity falls from 99 % to 90 %"},
     {"demo", "block=4096,density=0.0078125,transform=cosine,feedback=merged,beta=0.995,hold=0.8,residual=f32,value=f32",
      "DeMo: 32 of every 4096 coefficients of a cosine transform, of which 80 % stay; for the optimizer sign"},
-    {"sparseloco", "local=30,block=4096,density=0.015625,beta=0.95,value=two_bit",
+    {"sparseloco", "local=30,mean=senders,block=4096,density=0.015625,beta=0.95,value=two_bit",
      "SparseLoCo: 30 steps of each worker by itself, then 64 of every 4096 differences in two bits"},
     {"gsgd", "reduce=gossip,segment=tensor,density=0.4,feedback=none,index=auto,value=f32",
      "gossip SGD: each worker steps by itself and sends 40 % of its weight changes to two neighbors"},

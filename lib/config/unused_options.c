@@ -46,6 +46,11 @@ static int is_local(const frug_config *c) {
     return c->local > 0;
 }
 
+/* Senders of an entry are counted where all frames are: an algorithm that adds partial sums has none of them. */
+static int can_count_senders(const frug_config *c) {
+    return is_local(c) && c->reduce == FRUGI_REDUCE_GATHER && c->unit == FRUGI_UNIT_ELEMENT;
+}
+
 static int is_nodes(const frug_config *c) {
     return c->reduce == FRUGI_REDUCE_NODES;
 }
@@ -68,6 +73,8 @@ static const option_user users[] = {
     {"down", is_split, "reduce=split"},
     {"node", is_nodes, "reduce=nodes"},
     {"outer", is_local, "local steps (local=H)"},
+    {"outer_momentum", is_local, "local steps (local=H)"},
+    {"mean", can_count_senders, "local steps (local=H) with reduce=gather and unit=element"},
 };
 
 static const frugi_option_row *find_row(const char *name, uint64_t *bit) {

@@ -56,6 +56,8 @@ static frug_status check_config(const struct frug_config *f, const frug_compress
                  "cuda: unsupported feedback; accepted: merged plain none");
     FRUG_FAIL_IF(f->norm != FRUGI_NORM_OFF, FRUG_ERR_CONFIG,
                  "cuda: norm is not supported: frame lengths would depend on the gradient; use norm=off");
+    FRUG_FAIL_IF(f->mean != FRUGI_MEAN_ALL, FRUG_ERR_CONFIG,
+                 "cuda: mean=senders is not supported: kernels sum frames and do not count them");
     FRUG_FAIL_IF(f->layers == FRUGI_LAYERS_SENSITIVITY, FRUG_ERR_CONFIG,
                  "cuda: layers=sensitivity is not supported: sensitivities cannot be set for a GPU compressor");
     return FRUG_OK;

@@ -28,7 +28,7 @@ PY
 
 # -- checkpoints are written when all workers have the same weights, and have the optimizer of each; the same bits after
 # a restart, with threads too; Ctrl-C waits for the exchange
-for extra in outer=0.7 value=two_bit,block=1024,residual=f32 density=1,reduce=dense,feedback=none,value=f32; do
+for extra in outer=0.7,outer_momentum=0.9 mean=senders,value=two_bit,block=1024,residual=f32 density=1,reduce=dense,feedback=none,value=f32; do
     rm -rf a b
     "$FRUGRAD" train $small --workers 3 --steps 22 --method local=4,$extra --save a --save-every 6 --keep 9 \
         >/dev/null 2>run.err || fail "$extra: $(cat run.err)"
@@ -52,5 +52,6 @@ refused 'adam-merged leaves the momentum to the residual' --method local=4 --opt
 refused 'feedback=dgc would count it twice' --method dgc,local=4
 refused 'share none; choose local=0' --method gsgd,local=4
 refused 'outer=2 does nothing here' --method outer=2
+refused 'mean=senders does nothing here' --method local=4,mean=senders,reduce=split
 
 echo "cli_local: local steps learn, and resume with the same bits"

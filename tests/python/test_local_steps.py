@@ -75,13 +75,34 @@ class Alone(unittest.TestCase):
             ends.append(flat(model) - before)
         self.assertLess((0.5 * ends[0] - ends[1]).abs().max(), 1e-6)
 
+    def test_outer_momentum_is_that_of_nesterov(self):
+        method = "density=1,feedback=none,value=f32,outer_momentum=0.9,outer=0.7"
+        ours, reference = net(), net(1)
+        local = LocalSteps(ours, torch.optim.SGD(ours.parameters(), lr=0.1), method, every=2)
+        sgd = torch.optim.SGD(reference.parameters(), lr=0.7, momentum=0.9, nesterov=True)
+        reference.load_state_dict(ours.state_dict())
+        for step in range(3):
+            inner = copy.deepcopy(reference)
+            train(ours, local, [2 * step, 2 * step + 1])
+            alone = LocalSteps(inner, torch.optim.SGD(inner.parameters(), lr=0.1), "density=1,feedback=none,value=f32",
+                               every=2)
+            train(inner, alone, [2 * step, 2 * step + 1])
+            for p, q in zip(reference.parameters(), inner.parameters()):
+                p.grad = (p - q).detach()
+            sgd.step()
+        self.assertLess((flat(ours) - flat(reference)).abs().max(), 1e-5)
+
     def test_a_saved_state_continues_bit_for_bit(self):
+        for config in ("frugrad,residual=int8", "frugrad,outer_momentum=0.9"):
+            self.check_a_saved_state(config)
+
+    def check_a_saved_state(self, config):
         ours, again = net(), net(1)
-        local = LocalSteps(ours, adam(ours), "frugrad,residual=int8", every=4)
+        local = LocalSteps(ours, adam(ours), config, every=4)
         train(ours, local, range(6))
         saved = copy.deepcopy([part.state_dict() for part in (ours, local.optimizer, local)])
         train(ours, local, range(6, 12))
-        resumed = LocalSteps(again, adam(again), "frugrad,residual=int8", every=4)
+        resumed = LocalSteps(again, adam(again), config, every=4)
         for part, state in zip((again, resumed.optimizer, resumed), saved):
             part.load_state_dict(state)
         train(again, resumed, range(6, 12))

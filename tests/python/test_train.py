@@ -258,6 +258,9 @@ class Judging(Case):
         self.assertEqual(at, [3, 6, 9, 10])
         self.assertIn("adamw", result["optimizer"])
         self.assertEqual(result["weight_bytes"], 8 * result["params"])
+        more = self.text("--method", "sparseloco,local=3,outer_momentum=0.5,vectors=sparse,min_size=0", *words, steps=10)
+        self.assertIn("mean=senders", more["config"])
+        self.assertEqual(more["weight_bytes"], 12 * result["params"])
         # One worker that sends everything is the optimizer alone, up to the rounding of differences.
         all_sent = "frugrad,density=1,feedback=none,value=f32"
         alone, local = (self.text("--method", all_sent + more, "--workers", 1, "--optimizer", "adamw", steps=10)

@@ -11,7 +11,7 @@
     "momentum=0.9,theta="                                                                                              \
     "0.1,"                                                                                                             \
     "mask=auto,clip=0,residual=int8,index=fixed,value=bf16,bucket=auto,levels=127,qnorm=l2,reduce=gather,down=union,"  \
-    "node=0,topology=ring,gamma=0.2,average_every=0,local=0,outer=1,min_size=4096,"              \
+    "node=0,topology=ring,gamma=0.2,average_every=0,local=0,outer=1,outer_momentum=0,mean=all,min_size=4096,"                   \
     "vectors=dense,seed=0,stats=sample"
 
 static void empty_string_means_the_defaults(void **state) {
@@ -138,7 +138,7 @@ static const char *required_options(const char *item) {
                  {"score=l1", "unit=row,"},       {"score=max", "unit=row,"},
                  {"mask=on", "feedback=dgc,"},    {"qnorm=max", "density=1,value=qsgd,"},
                  {"down=1", "reduce=split,"},     {"down=2", "reduce=split,"},
-                 {"down=4", "reduce=split,"}};
+                 {"down=4", "reduce=split,"},     {"mean=senders", "local=4,"}};
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
         if (strcmp(pairs[i].item, item) == 0)
             return pairs[i].required;
@@ -184,7 +184,7 @@ static void presets_expand_to_their_options(void **state) {
     assert_same("anneal", "schedule=anneal:0.99:0.9");
     assert_same("demo", "block=4096,schedule=constant:0.9921875,transform=cosine,beta=0.995,hold=0.8,residual=f32,"
                         "value=f32");
-    assert_same("sparseloco", "local=30,block=4096,schedule=constant:0.984375,beta=0.95,value=two_bit");
+    assert_same("sparseloco", "local=30,mean=senders,block=4096,schedule=constant:0.984375,beta=0.95,value=two_bit");
     assert_same("gsgd", "reduce=gossip,segment=tensor,schedule=constant:0.6,feedback=none,index=auto,value=f32");
     assert_same("frugrad-sgd", "beta=0.95,hold=auto");
     assert_same("frugrad-adam", "block=64,hold=adam");
@@ -257,6 +257,10 @@ static void unused_options_are_reset_in_presets_and_rejected_from_users(void **s
                                           "down=2",
                                           "node=4",
                                           "outer=2",
+                                          "outer_momentum=0.9",
+                                          "mean=senders",
+                                          "local=4,mean=senders,reduce=tree",
+                                          "local=4,mean=senders,segment=tensor,unit=row",
                                           "feedback=ef21,reduce=auto"};
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
         assert_refused_somehow(refused[i]);

@@ -1,7 +1,7 @@
 /*
  * test_receiver.c - what the receiver of feedback=ef21 has to do, as docs/methods.md says it: add the sum of all frames
  * to a buffer that it keeps, with the part of dense tensors cleared before each step; the mean over workers is then the
- * gradient to step by.
+ * gradient to step by. And the mean over those who sent an entry (mean=senders).
  */
 #include "support/test_layouts.h"
 
@@ -108,8 +108,60 @@ static void the_optimizer_merged_sums_the_changes(void **state) {
     test_free(before);
 }
 
+/* Frames decoded one by one say who sent what; all values are different from 0. */
+static void expect_mean_of_senders(const void *const *frames, const size_t *lens, frug_compressor *c, float *expected) {
+    float *one = test_calloc(N, sizeof *one), *senders = test_calloc(N, sizeof *senders);
+    for (int p = 0; p < 3; p++) {
+        memset(one, 0, N * sizeof *one);
+        OK(frug_decode_add(frug_compressor_decoder(c), (frug_range){0, N}, &frames[p], &lens[p], 1, 1.0, one));
+        for (size_t i = 0; i < N; i++) {
+            expected[i] += one[i];
+            senders[i] += one[i] != 0.0f;
+        }
+    }
+    for (size_t i = 0; i < N; i++)
+        expected[i] *= senders[i] > 0 ? 3.0f / senders[i] : 0.0f;
+    test_free(one);
+    test_free(senders);
+}
+
+static void mean_of_senders_divides_by_those_who_sent_an_entry(void **state) {
+    (void)state;
+    static const char *const methods[] = {"", "index=bitmap", "value=int8,block=64", "value=two_bit,block=1024",
+                                          "segment=tensor,index=auto"};
+    frug_layout *z = NULL;
+    OK(frug_layout_create(&z));
+    test_layout_add(z, "w", FRUG_ROLE_LINEAR, TEST_SHAPE(ROWS, COLS), 0, 0, 0, 0);
+    test_layout_add(z, "b", FRUG_ROLE_BIAS, TEST_SHAPE(VECTOR), 0, 0, 0, 0);
+    for (size_t m = 0; m < sizeof methods / sizeof *methods; m++) {
+        char config[128];
+        snprintf(config, sizeof config, "local=4,mean=senders,density=0.25%s%s", *methods[m] ? "," : "", methods[m]);
+        frug_compressor *c = make_compressor(config, z, NULL);
+        float *expected = test_calloc(N, sizeof *expected), *got = test_calloc(N, sizeof *got);
+        const void *frames[3];
+        size_t lens[3];
+        for (unsigned p = 0; p < 3; p++) {
+            float *grad = bell_array(N, p + 1);
+            frames[p] = compress_range(c, 0, 0, N, grad, &lens[p]);
+            test_free(grad);
+        }
+        expect_mean_of_senders(frames, lens, c, expected);
+        OK(frug_decode_add(frug_compressor_decoder(c), (frug_range){0, N}, frames, lens, 3, 1.0, got));
+        for (size_t i = 0; i < N; i++)
+            if (got[i] != expected[i])
+                fail_msg("%s element %zu: %g, not %g", config, i, (double)got[i], (double)expected[i]);
+        for (int p = 0; p < 3; p++)
+            test_free((void *)frames[p]);
+        test_free(expected);
+        test_free(got);
+        frug_compressor_destroy(c);
+    }
+    frug_layout_destroy(z);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(receiver_state_of_ef21_becomes_the_mean_gradient),
-                                       cmocka_unit_test(the_optimizer_merged_sums_the_changes)};
+                                       cmocka_unit_test(the_optimizer_merged_sums_the_changes),
+                                       cmocka_unit_test(mean_of_senders_divides_by_those_who_sent_an_entry)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
  * Weights and running statistics have their own names, so other tools can load the file as a model. Further tensors:
  *
  *   frugrad.buffers.R    F32  running statistics of worker R, concatenated; worker 0's have their own names
+ *   frugrad.outer        F32  with local steps and outer_momentum only: that momentum, the same on all workers
  *   frugrad.optimizer    U8   frug_optimizer_save; the same on all workers, so it is saved once
  *   frugrad.optimizer.R  U8   with local steps only: that of worker R from 1 on
  *   frugrad.residual.R   U8   the compressor of worker R (frug_compressor_save)
@@ -29,6 +30,7 @@ typedef struct fgt_checkpoint_state {
     frug_compressor *compressor; /* NULL: not saved, not restored */
     frug_optimizer *optimizer;   /* likewise */
     bool own_optimizer;          /* the optimizers of workers differ: all are saved */
+    float *outer;                /* momentum of local steps, a float per parameter; or NULL */
 } fgt_checkpoint_state;
 
 /**

@@ -59,6 +59,15 @@ void fgt_checkpoint_parts_add_model(fgt_checkpoint_parts *parts, fgt_graph *grap
     }
 }
 
+void fgt_checkpoint_parts_add_outer(fgt_checkpoint_parts *parts, const fgt_checkpoint_state *state) {
+    fgt_checkpoint_part *part =
+        state->outer == NULL ? NULL : append_part(parts, FGT_PART_OUTER, FGT_ALL_WORKERS, "frugrad.outer");
+    if (part == NULL)
+        return;
+    set_shape(part, FGIO_F32, 1, &state->graph->elements);
+    part->memory = state->outer;
+}
+
 void fgt_checkpoint_parts_add(fgt_checkpoint_parts *parts, fgt_checkpoint_part_kind kind, int number, int worker,
                               uint64_t count, void *memory) {
     static const char *const names[] = {

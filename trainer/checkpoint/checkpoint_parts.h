@@ -29,6 +29,7 @@
 typedef enum fgt_checkpoint_part_kind {
     FGT_PART_MODEL,     /* a parameter, or running statistics of worker 0 */
     FGT_PART_BUFFERS,   /* running statistics of another worker, concatenated */
+    FGT_PART_OUTER,     /* momentum of local steps */
     FGT_PART_OPTIMIZER, /* saved state */
     FGT_PART_RESIDUAL   /* saved state of one worker's compressor */
 } fgt_checkpoint_part_kind;
@@ -52,6 +53,9 @@ typedef struct fgt_checkpoint_parts {
 
 /** Adds the parameters and running statistics of a graph. */
 void fgt_checkpoint_parts_add_model(fgt_checkpoint_parts *parts, fgt_graph *graph);
+
+/** Adds the momentum of local steps, if there is one. */
+void fgt_checkpoint_parts_add_outer(fgt_checkpoint_parts *parts, const fgt_checkpoint_state *state);
 
 /** Adds one tensor of one dimension, "frugrad.KIND.NUMBER"; the first optimizer's has no number. */
 void fgt_checkpoint_parts_add(fgt_checkpoint_parts *parts, fgt_checkpoint_part_kind kind, int number, int worker,

@@ -53,6 +53,7 @@ static int alloc_memory(restore_state *r) {
 static int list_parts(restore_state *r) {
     int old = (int)r->file->workers;
     fgt_checkpoint_parts_add_model(&r->parts, r->state->graph);
+    fgt_checkpoint_parts_add_outer(&r->parts, r->state);
     for (int i = 1; i < old && r->blobs.buffer_floats > 0 && !r->redistribute; i++)
         fgt_checkpoint_parts_add(&r->parts, FGT_PART_BUFFERS, i, i, r->blobs.buffer_floats, r->blobs.buffers);
     fgt_checkpoint_parts_add_optimizer(&r->parts, r->state, old, r->blobs.optimizer_bytes, r->blobs.optimizer);

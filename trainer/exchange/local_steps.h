@@ -3,9 +3,9 @@
  * exchange the compressed differences to the weights that they shared (SparseLoCo; with everything sent, DiLoCo).
  *
  * The difference of a worker is what its steps have subtracted from the shared weights, so it is treated like a
- * gradient: the mean of what all workers send, times the outer rate, is subtracted from the shared weights, and every
- * worker continues from there. What a worker did and did not send is in its residual. Its optimizer keeps its own
- * state.
+ * gradient: the mean of what workers send, as a step of SGD with the outer rate and Nesterov momentum, is subtracted
+ * from the shared weights, and every worker continues from there. What a worker did and did not send is in its
+ * residual. Its optimizer keeps its own state.
  */
 #ifndef FGT_LOCAL_STEPS_H
 #define FGT_LOCAL_STEPS_H
@@ -16,23 +16,31 @@
 
 typedef struct fgt_local fgt_local;
 
-/** Reads the options local and outer of a config. Returns the number of steps between exchanges; 0: no local steps. */
-uint64_t fgt_local_options(const frug_config *config, double *outer);
+/** The options of a config for local steps. */
+typedef struct fgt_local_options {
+    uint64_t every;         /* steps between exchanges; 0: no local steps */
+    double outer, momentum; /* options outer and outer_momentum */
+} fgt_local_options;
+
+fgt_local_options fgt_local_options_of(const frug_config *config);
 
 /** The number of exchanges of a run. */
 uint64_t fgt_local_rounds(uint64_t every, uint64_t steps);
 
 /**
- * Creates the exchange of one worker: two floats per parameter.
+ * Creates the exchange of one worker: two floats per parameter, and one more for momentum.
  *
  *   reducer   not owned
  *   weights   of the worker, not owned; the same on all workers
  *
  * Returns an exit status.
  */
-int fgt_local_create(frug_reducer *reducer, uint64_t every, double outer, int workers, float *weights, uint64_t count,
-                     fgt_local **local);
+int fgt_local_create(frug_reducer *reducer, const fgt_local_options *options, int workers, float *weights,
+                     uint64_t count, fgt_local **local);
 void fgt_local_destroy(fgt_local *local);
+
+/** The momentum, which is the same on all workers and is saved in checkpoints: a float per parameter, or NULL. */
+float *fgt_local_momentum(const fgt_local *local);
 
 /** Whether the workers exchange after `step` of `steps` steps: at multiples, and at the end. */
 bool fgt_local_is_due(const fgt_local *local, uint64_t step, uint64_t steps);

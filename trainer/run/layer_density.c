@@ -29,8 +29,7 @@ void fgt_layer_density_report(const fgt_worker *w) {
     if (callbacks == NULL || callbacks->layers == NULL || w->reducer == NULL ||
         !fgt_layer_density_due(w->step, w->steps))
         return;
-    double outer;
-    uint64_t every = fgt_local_options(w->run->config, &outer);
+    uint64_t every = fgt_local_options_of(w->run->config).every;
     uint64_t step = every ? (w->step - 1) / every : w->step - 1;
     size_t count = frug_layout_count(w->layout);
     double *share = malloc((count ? count : 1) * sizeof *share);

@@ -77,6 +77,8 @@ static method_cost measure_method(const fgt_run *run, uint64_t elements) {
         t.bytes_per_param += GOSSIP_FLOATS * sizeof(float);
     if (!fgt_option_is(run->config, "local", "0"))
         t.bytes_per_param += LOCAL_FLOATS * sizeof(float);
+    if (!fgt_option_is(run->config, "outer_momentum", "0"))
+        t.bytes_per_param += sizeof(float);
     return t;
 }
 

@@ -159,7 +159,7 @@ static void collect_metadata(const fgt_worker *w, metadata_builder *metadata) {
 static fgt_checkpoint_state checkpoint_state_of(const fgt_worker *w) {
     bool residual = w->reducer && !w->run->job->tune; /* a dense exchange has no residual */
     return (fgt_checkpoint_state){w->comm, w->graph, residual ? frug_reducer_compressor(w->reducer) : NULL,
-                                  w->optimizer, w->local != NULL};
+                                  w->optimizer, w->local != NULL, fgt_local_momentum(w->local)};
 }
 
 int fgt_worker_save(fgt_worker *w) {

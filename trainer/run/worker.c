@@ -203,10 +203,9 @@ static int open_record(fgt_worker *w) {
 static int open_exchange(fgt_worker *w) {
     const fgt_job *job = w->run->job;
     frug_compressor_options options = FRUG_COMPRESSOR_OPTIONS_INIT;
-    double outer = 1;
-    uint64_t every = fgt_local_options(w->run->config, &outer);
+    fgt_local_options local = fgt_local_options_of(w->run->config);
     options.threads = 1;
-    options.total_steps = every ? fgt_local_rounds(every, w->steps) : w->steps;
+    options.total_steps = local.every ? fgt_local_rounds(local.every, w->steps) : w->steps;
     if (job->tune)
         return open_tuning(w);
     frug_status status = FRUG_OK;
@@ -223,9 +222,9 @@ static int open_exchange(fgt_worker *w) {
         fgt_warn_optimizer(job, &w->run->model, w->run->config, frug_optimizer_text(w->optimizer));
     if (w->reducer && fgt_transform_create(w->run->config, w->layout, &w->transform) != FGIO_EXIT_OK)
         return FGIO_EXIT_FAIL;
-    return every > 0 && w->reducer ? fgt_local_create(w->reducer, every, outer, w->size, w->graph->weights,
-                                                      frug_layout_elements(w->layout), &w->local)
-                                   : FGIO_EXIT_OK;
+    return local.every > 0 && w->reducer ? fgt_local_create(w->reducer, &local, w->size, w->graph->weights,
+                                                            frug_layout_elements(w->layout), &w->local)
+                                         : FGIO_EXIT_OK;
 }
 
 static int open_messages(fgt_worker *w) {

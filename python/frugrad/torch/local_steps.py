@@ -15,6 +15,20 @@ from .roles import describe
 from .transport import Comm, host_group
 
 
+class OuterStep:
+    """The step of the shared weights: SGD with Nesterov momentum on the mean difference, by options of a config."""
+
+    def __init__(self, config: Config, shared: torch.Tensor):
+        self.rate, self.mu = float(config.option("outer")), float(config.option("outer_momentum"))
+        self.shared, self.momentum = shared, torch.zeros_like(shared) if self.mu else None
+
+    def step(self, difference: torch.Tensor) -> None:
+        if self.momentum is not None:
+            self.momentum.mul_(self.mu).add_(difference)
+            difference = difference.add(self.momentum, alpha=self.mu)
+        self.shared.sub_(difference, alpha=self.rate)
+
+
 class LocalSteps:
     """Data-parallel training that exchanges weights every ``every`` steps instead of gradients at each (SparseLoCo)::
 
@@ -26,8 +40,8 @@ class LocalSteps:
 
     model          not wrapped in DistributedDataParallel. The first process's weights are broadcast to all
     optimizer      any optimizer with its own momentum; its state stays with each process
-    config         how differences are compressed, see docs/methods.md. ``local`` and ``outer`` of it are the defaults of
-                   the next two
+    config         how differences are compressed, averaged (``mean``) and applied (``outer_momentum``), see
+                   docs/methods.md. ``local`` and ``outer`` of it are the defaults of the next two
     every          steps between two exchanges
     outer          factor of the mean difference that is subtracted from the shared weights
     total_steps    the length of training in optimizer steps, for schedules of density
@@ -36,15 +50,15 @@ class LocalSteps:
     What the steps of a process have subtracted from the shared weights is compressed like a gradient, with what was not
     sent in the residual. All processes have the same weights after an exchange, and only then: evaluate and save models
     there (``shared`` is true), or call ``exchange()`` before. Buffers (as of BatchNorm) are not exchanged. The weights
-    of a GPU are copied to the host and back at every exchange. Memory: 8 bytes a parameter of the host, and the
-    residual.
+    of a GPU are copied to the host and back at every exchange. Memory: 8 bytes a parameter of the host, 4 more with
+    momentum, and the residual.
     """
 
     def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, config: str = "sparseloco",
                  every: Optional[int] = None, outer: Optional[float] = None, *, total_steps: int = 0,
                  process_group: Optional[Any] = None, threads: int = 1):
         self.optimizer, self.config = optimizer, _config(config, every, outer)
-        self.every, self.outer = int(self.config.option("local")), float(self.config.option("outer"))
+        self.every = int(self.config.option("local"))
         self.group, self.count, self.rounds = Group(process_group), 0, 0
         known = describe(uncompiled(model))
         self._params = [p for p in uncompiled(model).parameters() if p.requires_grad and p.numel()]
@@ -55,6 +69,7 @@ class LocalSteps:
         with torch.no_grad():
             self.group.broadcast(self._params)
             self._shared = self._flat()
+        self._outer = OuterStep(self.config, self._shared)
 
     def _make_engine(self, tensors: List[Tensor], rounds: int, threads: int) -> Engine:
         exchange = self.group.exchange
@@ -89,7 +104,7 @@ class LocalSteps:
         """Exchange now, whatever the number of steps. All processes call it."""
         difference = self._shared - self._flat()
         self._mean(difference)
-        self._shared.sub_(difference, alpha=self.outer)
+        self._outer.step(difference)
         self._put(self._shared)
         self.count, self.rounds = 0, self.rounds + 1
 
@@ -115,7 +130,7 @@ class LocalSteps:
     def state_dict(self) -> Dict[str, Any]:
         """This process's state; save it with its model and its optimizer, which differ between processes."""
         return {"config": self.config.text, "count": self.count, "rounds": self.rounds, "shared": self._shared.clone(),
-                "residual": bytes_tensor(self._engine.save())}
+                "residual": bytes_tensor(self._engine.save()), "momentum": _clone(self._outer.momentum)}
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Restore this process's state_dict() and continue bit for bit: the same model, config and processes."""
@@ -123,7 +138,13 @@ class LocalSteps:
             raise ValueError("the state is not one of LocalSteps with this config and model")
         self._engine.restore(tensor_bytes(state["residual"]))
         self._shared.copy_(state["shared"])
+        if self._outer.momentum is not None:
+            self._outer.momentum.copy_(state["momentum"])
         self.count, self.rounds = int(state["count"]), int(state["rounds"])
+
+
+def _clone(x: Optional[torch.Tensor]) -> Optional[torch.Tensor]:
+    return None if x is None else x.clone()
 
 
 def _config(text: str, every: Optional[int], outer: Optional[float]) -> Config:

@@ -146,12 +146,11 @@ def _driver() -> Optional[str]:
         return None
 
 
-def _memory(model: torch.nn.Module, flat: Flat, exchange: Exchange, optimizer: FlatOptimizer, local: bool) -> dict:
+def _memory(model: torch.nn.Module, flat: Flat, exchange: Exchange, optimizer: FlatOptimizer, copies: int) -> dict:
     """Of ONE worker, though the process holds the frames and residuals of all: weights, the gradient, the optimizer,
     the residual and all workers' frames. Differs from `frugrad train`, whose gradient never exists whole, so that
     gradient_bytes is some buckets there, which counts the library's scratch memory, and whose adam-merged keeps its
     root in a byte."""
-    copies = 2 if local else 1  # the shared weights
     weights = copies * 4 * flat.n + sum(b.numel() * b.element_size() for b in model.buffers())
     library = optimizer.bytes + exchange.state_bytes
     return {"model_state_bytes": weights + 4 * flat.n + library, "weight_bytes": weights,
@@ -171,7 +170,7 @@ def _summary(args, result: Result, run: Run, seconds: float, text: str) -> dict:
         **_metrics(score, language),
         "loss": score.loss, "split": result.split, "answers": score.asked, "train_loss": result.train_loss,
         "bytes_sent": result.sent, "bytes_dense": result.dense, "density_mean": result.density,
-        **_memory(run.model, run.flat, run.exchange, run.optimizer, isinstance(run, LocalRun)), "seconds": seconds,
+        **_memory(run.model, run.flat, run.exchange, run.optimizer, run.copies), "seconds": seconds,
         "step_ms": run.clock.median,
         "time_ms": run.clock.means(), "step": args.steps, "steps": args.steps,
         "version": lib.frug_version().decode(), "model": args.model, "data": args.data, "seed": args.seed,
@@ -245,7 +244,7 @@ def train(args) -> dict:
     parts = plan, model, task, flat, passes, exchange, optimizer, args.clip, planner, log, named.task == "language"
     if every:
         own = [optimizer] + [FlatOptimizer(text, flat, planner, args.steps) for _ in range(1, args.workers)]
-        run: Run = LocalRun(*parts, every=every, outer=float(config.option("outer")), optimizers=own)
+        run: Run = LocalRun(*parts, config=config, optimizers=own)
     else:
         run = Run(*parts)
     try:

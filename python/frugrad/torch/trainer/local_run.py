@@ -4,6 +4,8 @@ from typing import List
 
 import torch
 
+from ..._core import Config
+from ..local_steps import OuterStep
 from . import UsageError
 from .loop import Run
 from .optimizers import FlatOptimizer
@@ -20,15 +22,17 @@ def check_local_optimizer(text: str, every: int) -> None:
 class LocalRun(Run):
     """A run in which each worker's optimizer takes ``every`` steps between two exchanges.
 
-    What a worker's steps have subtracted from the shared weights is compressed like a gradient; the mean of what all
-    workers send, times ``outer``, is subtracted from the shared weights. Evaluated are the shared weights.
+    What a worker's steps have subtracted from the shared weights is compressed like a gradient; the shared weights then
+    step by the mean of what workers send. Evaluated are the shared weights.
     """
 
-    def __init__(self, *arguments, every: int, outer: float, optimizers: List[FlatOptimizer]):
+    def __init__(self, *arguments, config: Config, optimizers: List[FlatOptimizer]):
         super().__init__(*arguments)
-        self.every, self.outer, self.optimizers = every, outer, optimizers
+        self.every, self.optimizers = int(config.option("local")), optimizers
         self.clip.whole = False  # each worker's own gradient is limited
         self.shared = self.flat.weights.clone()
+        self.outer = OuterStep(config, self.shared)
+        self.copies = 2 if self.outer.momentum is None else 3
         self.weights = [self.shared.clone() for _ in optimizers]
 
     def _step(self, step: int) -> None:
@@ -58,6 +62,6 @@ class LocalRun(Run):
                 self.exchange.add_gradient(worker, number)
         with self.clock("decode"):
             self.exchange.mean(number)
-            self.shared.sub_(self.flat.grad, alpha=self.outer)
+            self.outer.step(self.flat.grad)
             for weights in self.weights:
                 weights.copy_(self.shared)

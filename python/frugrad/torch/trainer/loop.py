@@ -112,7 +112,7 @@ class Run:
         self.clock = Clock(self.device.type == "cuda")
         self.clip = Clip(clip, flat, type(exchange) is Exchange)
         self.losses = torch.zeros(plan.steps, device=self.device)
-        self.logged, self.checked, self.every = 0, 0, 1
+        self.logged, self.checked, self.every, self.copies = 0, 0, 1, 1  # copies: of the weights, that a worker has
         self.densities: List[float] = []
         self.sent: List[int] = []
 

@@ -16,7 +16,8 @@ from .flat import Flat
 from .workers import Exchange, shares
 
 _USUAL = {"rule": "topk", "unit": "element", "residual": "f32", "reduce": "gather", "layers": "even", "norm": "off",
-          "frequency": "off", "clip": "0", "warmup": "0", "dense_every": "0", "transform": "off", "bucket": "auto"}
+          "frequency": "off", "clip": "0", "warmup": "0", "dense_every": "0", "transform": "off", "bucket": "auto",
+          "mean": "all"}
 _BUCKET = 512  # values that share two means: bucket=auto
 _MEASURE_EVERY = 500  # steps between real frames, where their length depends on the data
 

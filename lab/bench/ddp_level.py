@@ -12,9 +12,7 @@ import argparse
 import gzip
 import json
 import os
-import socket
 import statistics
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -23,6 +21,7 @@ import torch
 import torch.distributed as dist
 import torch.nn as nn
 import torch.nn.functional as F
+from rank_processes import spawn
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -154,16 +153,6 @@ def worker(a):
     dist.destroy_process_group()
 
 
-def spawn(a):
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    env = dict(os.environ, WORLD_SIZE=str(a.world), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), LOCAL_RANK="0",
-               GLOO_SOCKET_IFNAME="lo", OMP_NUM_THREADS="1")
-    jobs = [subprocess.Popen([sys.executable] + sys.argv, env=dict(env, RANK=str(r))) for r in range(a.world)]
-    return max(abs(job.wait()) for job in jobs)
-
-
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--cases", default="cnn,gpt")
@@ -180,7 +169,7 @@ def main():
     if "RANK" in os.environ:
         worker(a)
         return 0
-    return spawn(a)
+    return spawn(a.world)
 
 
 if __name__ == "__main__":

@@ -17,9 +17,7 @@ import faulthandler
 import json
 import os
 import platform
-import socket
 import statistics
-import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +26,7 @@ import torch
 import torch.distributed as dist
 import torch.nn as nn
 import torch.nn.functional as F
+from rank_processes import spawn, turn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel as DDP
 
@@ -135,7 +134,7 @@ class Method:
     """One way to exchange gradients, with its model."""
 
     def __init__(self, name, base, a):
-        self.name, self.state, self.grace, self.ms, self.bytes = name, None, None, [], []
+        self.name, self.state, self.grace, self.turns = name, None, None, []
         model = copy.deepcopy(base)
         for mine, shared in zip(model.parameters(), base.parameters()):
             mine.data = shared.data
@@ -174,28 +173,6 @@ class Method:
         everyone = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
         dist.all_gather(everyone, mine)
         return all(torch.equal(mine, theirs) for theirs in everyone)
-
-
-def sent():
-    """Bytes this process sent. Loopback is shared by all processes, so each gets an equal share."""
-    device = os.environ["GLOO_SOCKET_IFNAME"]
-    with open("/proc/net/dev", encoding="ascii") as file:
-        fields = next(line for line in file if line.strip().startswith(device + ":")).split(":")[1].split()
-    return int(fields[8]) / (dist.get_world_size() if device == "lo" else 1)
-
-
-def turn(method, ids, steps):
-    dist.barrier()
-    before, start = sent(), time.perf_counter()
-    for _ in range(steps):
-        method.step(ids)
-    ms = torch.tensor([1000 * (time.perf_counter() - start) / steps], dtype=torch.float64)
-    dist.all_reduce(ms, dist.ReduceOp.MAX)
-    dist.barrier()
-    load = torch.tensor([(sent() - before) / steps], dtype=torch.float64)
-    dist.all_reduce(load)
-    method.ms.append(ms.item())
-    method.bytes.append(load.item() / dist.get_world_size())
 
 
 def supports_bf16():
@@ -239,21 +216,22 @@ def measure(a):
         method.optimizer.zero_grad(set_to_none=True)
     for done in range(a.rounds):
         for method in methods:
-            turn(method, ids, a.steps)
+            method.turns.append(turn(lambda: method.step(ids), a.steps))
             method.optimizer.zero_grad(set_to_none=True)
         say(f"round {done + 1} of {a.rounds}")
     head = {"params": sum(p.numel() for p in base.parameters()), "world": dist.get_world_size(), "rate": a.rate,
             "tokens_per_process": ids.shape[0] * length, "rounds": a.rounds, "steps_per_turn": a.steps,
             "torch": torch.__version__, "machine": platform.machine(), "cores": os.cpu_count(), "left_out": left_out}
-    median = {m.name: statistics.median(m.ms) for m in methods}
     lines = [head]
     for m in methods:
-        line = {"method": m.name, "ms_median": round(median[m.name], 2), "ms_min": round(min(m.ms), 2),
-                "ms_max": round(max(m.ms), 2), "bytes": int(statistics.median(m.bytes)), "same": same[m.name]}
-        if "dense" in median:
+        ms, cpu, sent = zip(*m.turns)
+        line = {"method": m.name, "ms_median": round(statistics.median(ms), 2), "ms_min": round(min(ms), 2),
+                "ms_max": round(max(ms), 2), "cpu_ms": round(statistics.median(cpu), 2),
+                "bytes": int(statistics.median(sent)), "same": same[m.name]}
+        dense = next((other for other in methods if other.name == "dense"), None)
+        if dense:
             # Each turn is compared with the dense turn of the same round, so that a slow phase affects both.
-            dense = next(d for d in methods if d.name == "dense")
-            line["times_dense"] = round(statistics.median(d / mine for d, mine in zip(dense.ms, m.ms)), 3)
+            line["times_dense"] = round(statistics.median(d[0] / t[0] for d, t in zip(dense.turns, m.turns)), 3)
         if m.state is not None:
             line["config"], line["stats"] = CONFIGS[m.name], m.state.stats()
         lines.append(line)
@@ -313,13 +291,13 @@ def table(lines):
     median = {r["method"]: r["ms_median"] for r in rows}
     print(f"{head['params'] / 1e6:.1f} M parameters, {head['world']} processes, link {head['rate']}, "
           f"{head['tokens_per_process']} tokens a process, torch {head['torch']}, {head['machine']}\n")
-    print("| method | step ms, median (min to max) | times faster than dense | of the rate alone | MB sent | same |")
-    print("|---|---:|---:|---:|---:|---|")
+    print("| method | step ms, median (min to max) | times faster than dense | of the rate alone | CPU ms | MB sent | same |")
+    print("|---|---:|---:|---:|---:|---:|---|")
     for r in rows:
         alone = f"{median['none'] / r['ms_median']:.0%}" if "none" in median else ""
         spread = f"{r['ms_median']:.0f} ({r['ms_min']:.0f} to {r['ms_max']:.0f})"
-        print(f"| {r['method']} | {spread} | {r.get('times_dense', '')} | {alone} | {r['bytes'] / 1e6:.2f} | "
-              f"{'yes' if r['same'] else '-' if r['method'] == 'none' else 'NO'} |")
+        print(f"| {r['method']} | {spread} | {r.get('times_dense', '')} | {alone} | {r['cpu_ms']:.0f} | "
+              f"{r['bytes'] / 1e6:.2f} | {'yes' if r['same'] else '-' if r['method'] == 'none' else 'NO'} |")
     for name, why in head["left_out"].items():
         print(f"\n{name} left out: {why}")
 
@@ -343,25 +321,6 @@ def worker(a):
     dist.destroy_process_group()
 
 
-def spawn(a):
-    """One process per rank on loopback; ends the others when one fails."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    env = dict(os.environ, WORLD_SIZE=str(a.world), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), LOCAL_RANK="0",
-               GLOO_SOCKET_IFNAME="lo", OMP_NUM_THREADS="1")
-    jobs = []
-    try:
-        jobs = [subprocess.Popen([sys.executable] + sys.argv, env=dict(env, RANK=str(r))) for r in range(a.world)]
-        while any(job.poll() is None for job in jobs) and not any(job.poll() for job in jobs):
-            time.sleep(0.2)
-    finally:
-        for job in jobs:
-            if job.poll() is None:
-                job.kill()
-    return max(abs(job.wait()) for job in jobs)
-
-
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--world", type=int, default=4, help="processes [4]")
@@ -381,7 +340,7 @@ def main():
     if "RANK" in os.environ:
         worker(a)
         return 0
-    return spawn(a)
+    return spawn(a.world)
 
 
 if __name__ == "__main__":

@@ -11,8 +11,6 @@ from the GPU to the host, launches; and times of a step.
 import argparse
 import json
 import os
-import socket
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -20,11 +18,12 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from rank_processes import spawn
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.profiler import ProfilerActivity, profile
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-sys.path[:0] = [str(ROOT / "python"), str(Path(__file__).resolve().parent)]
+sys.path.insert(0, str(ROOT / "python"))
 WAITS = ("cudaStreamSynchronize", "cudaEventSynchronize", "cudaDeviceSynchronize")
 
 
@@ -102,12 +101,7 @@ def main():
     if "RANK" in os.environ:
         worker(a)
         return 0
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    env = dict(os.environ, WORLD_SIZE=str(a.world), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), LOCAL_RANK="0")
-    jobs = [subprocess.Popen([sys.executable] + sys.argv, env=dict(env, RANK=str(r))) for r in range(a.world)]
-    return max(abs(job.wait()) for job in jobs)
+    return spawn(a.world)
 
 
 if __name__ == "__main__":

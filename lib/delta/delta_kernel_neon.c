@@ -42,6 +42,16 @@ static inline void store_lanes(lane_sums s, uint64_t *lanes) {
     vst1q_u64(lanes + 14, s.d1);
 }
 
+typedef uint64x2_t key_vector;
+
+static inline key_vector spread(uint64_t number) {
+    return vdupq_n_u64(number);
+}
+
+static inline key_vector add_keys(key_vector a, key_vector b) {
+    return vaddq_u64(a, b);
+}
+
 static inline void hash_vector(uint8x16_t v, uint8x16_t w, uint64x2_t key, uint64x2_t next, uint64x2_t *low,
                                uint64x2_t *high) {
     uint32x4_t x = vreinterpretq_u32_u64(veorq_u64(vreinterpretq_u64_u8(v), key));
@@ -51,7 +61,7 @@ static inline void hash_vector(uint8x16_t v, uint8x16_t w, uint64x2_t key, uint6
 }
 
 static inline void hash_block(stripe x, stripe y, uint64x2_t key, lane_sums *s) {
-    uint64x2_t next = vaddq_u64(key, vdupq_n_u64(FRUGI_DELTA_STEP));
+    uint64x2_t next = add_keys(key, spread(FRUGI_DELTA_STEP));
     hash_vector(x.a, y.a, key, next, &s->a0, &s->a1);
     hash_vector(x.b, y.b, key, next, &s->b0, &s->b1);
     hash_vector(x.c, y.c, key, next, &s->c0, &s->c1);
@@ -118,50 +128,6 @@ static inline uint8_t changed_8(stripe x, stripe y) {
     return (uint8_t)collect(all, all);
 }
 
-#define SCAN(width, type)                                                                                              \
-    static void scan_##width(const unsigned char *before, const unsigned char *after, size_t blocks,                   \
-                             unsigned char *changed, uint64_t *lanes) {                                                \
-        lane_sums sums = load_lanes(lanes);                                                                            \
-        uint64x2_t key = vdupq_n_u64(FRUGI_DELTA_KEY), step = vdupq_n_u64(2 * FRUGI_DELTA_STEP);                       \
-        for (size_t b = 0; b < blocks; b++, key = vaddq_u64(key, step)) {                                              \
-            const unsigned char *p = before + FRUGI_DELTA_BLOCK * b, *q = after + FRUGI_DELTA_BLOCK * b;               \
-            stripe x = load_stripe(p), y = load_stripe(p + FRUGI_DELTA_STRIPE);                                        \
-            stripe u = load_stripe(q), v = load_stripe(q + FRUGI_DELTA_STRIPE);                                        \
-            type bits[2] = {changed_##width(x, u), changed_##width(y, v)};                                             \
-            __builtin_memcpy(changed + sizeof bits * b, bits, sizeof bits);                                            \
-            hash_block(x, y, key, &sums);                                                                              \
-        }                                                                                                              \
-        store_lanes(sums, lanes);                                                                                      \
-    }
-
-SCAN(1, uint64_t)
-SCAN(2, uint32_t)
-SCAN(4, uint16_t)
-SCAN(8, uint8_t)
-
-static void scan(const unsigned char *before, const unsigned char *after, size_t blocks, uint32_t width,
-                 unsigned char *changed, uint64_t *lanes) {
-    switch (width) {
-    case 1: scan_1(before, after, blocks, changed, lanes); break;
-    case 2: scan_2(before, after, blocks, changed, lanes); break;
-    case 4: scan_4(before, after, blocks, changed, lanes); break;
-    default: scan_8(before, after, blocks, changed, lanes); break;
-    }
-}
-
-static void copy(const unsigned char *src, size_t blocks, unsigned char *dst, uint64_t *lanes) {
-    lane_sums sums = load_lanes(lanes);
-    uint64x2_t key = vdupq_n_u64(FRUGI_DELTA_KEY), step = vdupq_n_u64(2 * FRUGI_DELTA_STEP);
-    for (size_t b = 0; b < blocks; b++, key = vaddq_u64(key, step)) {
-        stripe x = load_stripe(src + FRUGI_DELTA_BLOCK * b);
-        stripe y = load_stripe(src + FRUGI_DELTA_BLOCK * b + FRUGI_DELTA_STRIPE);
-        if (dst != NULL) {
-            store_stripe(x, dst + FRUGI_DELTA_BLOCK * b);
-            store_stripe(y, dst + FRUGI_DELTA_BLOCK * b + FRUGI_DELTA_STRIPE);
-        }
-        hash_block(x, y, key, &sums);
-    }
-    store_lanes(sums, lanes);
-}
+#include "delta/delta_scan.h"
 
 const frugi_delta_kernel frugi_delta_kernel_neon = {scan, copy, &frugi_delta_chunk_code_plain};

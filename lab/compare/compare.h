@@ -49,7 +49,8 @@ typedef struct fgl_compare_task {
         *weights; /* to begin with: a file below --data, finetune: --weights; NULL: none, or the model of `before` */
     const char *before; /* finetune: a model that is trained first, on builtin data; or NULL */
     const char *schedule;
-    uint32_t batch; /* per worker for 4 workers; other numbers of workers keep the total */
+    const char *passes; /* --passes of a trainer on a GPU; NULL: its default */
+    uint32_t batch;     /* per worker for 4 workers; other numbers of workers keep the total */
     uint32_t steps, samples, eval_batches, evals;
     uint32_t hold_out;      /* for choosing a rate; 0: the data has a validation split */
     double rate, sign_rate; /* the middle of the search */
@@ -73,6 +74,8 @@ typedef struct fgl_suite {
     const char *name, *size;
     const char *bytes_of; /* all methods send the same bytes, with numbers of steps from runs of this suite; or NULL */
     bool tunes;           /* runs are `frugrad finetune` */
+    double factor;        /* between the rates of a search */
+    int extra_rates;      /* of a search whose best rate is the lowest or the highest */
     fgl_compare_task task[FGL_MAX_TASKS];
     size_t tasks;
     fgl_method method[FGL_MAX_METHODS];

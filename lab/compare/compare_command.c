@@ -170,6 +170,8 @@ void fgl_command_make(const fgl_compare *c, const fgl_trial *run, bool unpacked,
     if (t->family == FGL_VISION && t->trainer == NULL)
         fgl_command_add(w, "--no-augment", NULL);
     add_evaluation(w, t, steps, run->tune);
+    if (t->passes != NULL)
+        fgl_command_add(w, "--passes", t->passes);
 }
 
 const char *fgl_command_text(const fgl_command_line *w, char *dst, size_t cap) {

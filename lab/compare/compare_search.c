@@ -4,20 +4,16 @@
  * The only state is the outcomes: what a cell still needs follows from them, so a comparison that was stopped continues
  * as if it had not been.
  *
- * Every cell gets the same search: the same number of rates around the middle one, a constant factor apart, one seed;
- * if the best is the first or the last of them, one more outside it, up to twice. Then tests at the best rate. The
- * order makes partial results usable when time is up: task by task all searches and the first seed, then the second
- * seed of all, and so on.
+ * Every cell gets the same search: the same number of rates around the middle one, the suite's factor apart, one seed;
+ * if the best is the first or the last of them, one more outside it, as often as the suite has extra rates. Then tests
+ * at the best rate. The order makes partial results usable when time is up: task by task all searches and the first
+ * seed, then the second seed of all, and so on.
  */
 #include "lab/compare/compare.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-#define FACTOR 2.5
-
-enum { EXTRA_RATES = 2 }; /* rates beyond the first ones */
 
 bool fgl_suite_has(const fgl_compare *c, size_t task, size_t method) {
     return (c->suite.method[method].families & c->suite.task[task].family) != 0 && fgl_bytes_steps(c, task, method) > 0;
@@ -41,7 +37,7 @@ double fgl_search_rate(const fgl_compare *c, size_t task, size_t method, int i) 
         middle = m->middle;
     if (t->family == FGL_VISION)
         middle *= m->scale;
-    snprintf(text, sizeof text, "%.1e", middle * pow(FACTOR, i - (int)fgl_search_rates(c, task, method) / 2));
+    snprintf(text, sizeof text, "%.1e", middle * pow(c->suite.factor, i - (int)fgl_search_rates(c, task, method) / 2));
     return strtod(text, NULL);
 }
 
@@ -105,7 +101,7 @@ static search get_search(const fgl_compare *c, size_t task, size_t method) {
                 s.best = i;
             }
         }
-        if (further == EXTRA_RATES || (s.best != s.first && s.best != s.last))
+        if (further == c->suite.extra_rates || (s.best != s.first && s.best != s.last))
             break;
         if (s.best == s.first)
             s.first--;

@@ -1,8 +1,8 @@
 /*
  * compare_suites.c - the suites: tables of methods; tasks are in compare_tasks.c.
  *
- * Sizes full and paper are for a GPU, through PyTorch, where one process simulates all workers: methods that are not a
- * mean of all workers' frames are omitted there.
+ * Sizes full and paper are for a GPU, through PyTorch, where one process simulates all workers: methods that it cannot
+ * simulate are omitted there.
  */
 #include "lab/compare/compare.h"
 
@@ -23,7 +23,7 @@ typedef struct row {
     uint32_t workers;
     double middle;
     uint64_t states;
-    bool not_mean; /* not a mean of frames; the trainer of size full has nothing else */
+    bool no_gpu; /* the trainer of size full does not simulate it */
 } row;
 
 /* If SGD and Adam need different configs, two rows have the same id: no task uses both. */
@@ -41,7 +41,7 @@ static const row paper[] = {
     {.id = "dense", .label = "dense", .config = "dense"},
     {.id = "topk", .label = "top-k, 30 % sent", .config = "topk"},
     {.id = "qsgd", .label = "QSGD, 8 bits", .config = "qsgd"},
-    {.id = "gsgd", .label = "gossip SGD", .config = "gsgd", .not_mean = true},
+    {.id = "gsgd", .label = "gossip SGD", .config = "gsgd"},
     {.id = "frugrad", .label = "FruGrad 94 %", .config = "frugrad-sgd", .families = FGL_VISION},
     {.id = "frugrad", .label = "FruGrad 94 %", .config = "frugrad-adam", .families = WITH_ADAM},
     {.id = "frugrad-99",
@@ -116,6 +116,7 @@ static const row evidence[] = {
     {.id = "powersgd-4", .label = "PowerSGD, rank 4", .config = "powersgd,rank=4", CLIPPED},
     {.id = "demo", .label = "DeMo", .config = "demo", .optimizer = FGL_OPTIMIZER_SIGN, CLIPPED},
     {.id = "sparseloco", .label = "SparseLoCo, 30 local steps", .config = "sparseloco", CLIPPED},
+    {.id = "gsgd", .label = "gossip SGD", .config = "gsgd", CLIPPED},
     {.id = NULL},
 };
 
@@ -147,19 +148,19 @@ static const row ablation[] = {
     {.id = "split-1",
      .label = "base, sharded reduce, top-k again (1 k)",
      .config = "reduce=split,down=1",
-     .not_mean = true},
+     .no_gpu = true},
     {.id = "split-2",
      .label = "base, sharded reduce, top-k again (2 k)",
      .config = "reduce=split,down=2",
-     .not_mean = true},
+     .no_gpu = true},
     {.id = "split-4",
      .label = "base, sharded reduce, top-k again (4 k)",
      .config = "reduce=split,down=4",
-     .not_mean = true},
+     .no_gpu = true},
     {.id = "split-union",
      .label = "base, sharded reduce, union of indices",
      .config = "reduce=split,down=union",
-     .not_mean = true},
+     .no_gpu = true},
     {.id = NULL},
 };
 
@@ -214,7 +215,7 @@ static const row momentum[] = {
 };
 
 static void add(fgl_suite *s, const row *r) {
-    if (r->not_mean && s->task[0].trainer != NULL)
+    if (r->no_gpu && s->task[0].trainer != NULL)
         return;
     fgl_method *m = &s->method[s->methods++];
     *m = (fgl_method){.optimizer = r->optimizer,
@@ -286,7 +287,7 @@ static void make_scaling(fgl_suite *s) {
     static const row kinds[] = {
         {.id = "dense", .label = "dense", .config = "dense", .workers = 4},
         {.id = "frugrad", .label = "FruGrad 94 %", .config = "frugrad"},
-        {.id = "split", .label = "FruGrad 94 %, sharded reduce", .config = "frugrad,reduce=split", .not_mean = true},
+        {.id = "split", .label = "FruGrad 94 %, sharded reduce", .config = "frugrad,reduce=split", .no_gpu = true},
     };
     add(s, &kinds[0]); /* four workers: the baseline */
     for (uint32_t workers = 1; workers <= 8; workers *= 2)
@@ -343,7 +344,12 @@ static void make_sgc(fgl_suite *s) {
 void fgl_suite_make(int name, int size, fgl_suite *s) {
     bool tunes = strcmp(fgl_suite_names[name], "sgc") == 0;
     const fgl_compare_task *all = fgl_tasks_of(fgl_suite_names[name], size);
-    *s = (fgl_suite){.name = fgl_suite_names[name], .size = fgl_size_names[size], .tunes = tunes};
+    bool evident = strcmp(fgl_suite_names[name], "evidence") == 0; /* its runs are long: half, same and double */
+    *s = (fgl_suite){.name = fgl_suite_names[name],
+                     .size = fgl_size_names[size],
+                     .tunes = tunes,
+                     .factor = evident ? 2 : 2.5,
+                     .extra_rates = evident ? 0 : 2};
     for (size_t i = 0; i < FGL_MAX_TASKS; i++)
         if (all[i].id != NULL)
             s->task[s->tasks++] = all[i];

@@ -17,10 +17,11 @@ static bool word_is(const char *word, size_t len, const char *text) {
     return strlen(text) == len && memcmp(word, text, len) == 0;
 }
 
-/* Options whose values differ between the runs of a cell: the searched ones, and how searches and tests are evaluated.
- */
+/* Options whose values may differ between the runs of a cell: the searched ones, how searches and tests are evaluated,
+ * and how a run uses its machine. */
 static bool is_ignored_option(const char *word, size_t len) {
-    static const char *const options[] = {"--seed", "--rate", "--scale", "--eval-every", "--hold-out", "--judge"};
+    static const char *const options[] = {"--seed",     "--rate",  "--scale",   "--eval-every",
+                                          "--hold-out", "--judge", "--threads", "--passes"};
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)
         if (word_is(word, len, options[i]))
             return true;

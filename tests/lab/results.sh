@@ -121,4 +121,19 @@ rm root/results/compare/smoke-c.jsonl
 cp root/docs/results/*.svg root/docs/results/unused.svg
 fill || fail "$(cat err)"
 [ ! -e root/docs/results/unused.svg ] || fail "a chart that no page shows stays"
+# -- the first page has the tests at the rate that the search prefers, one of each seed
+python3 -B - "$FRUGRAD_SOURCE/tools" <<'PY' || fail "tools/readme_figure.py takes other runs"
+import sys
+sys.path.insert(0, sys.argv[1])
+from readme_figure import tests_of
+
+def run(phase, seed, rate, perplexity):
+    return dict(phase=phase, seed=seed, rate=rate, metric="perplexity", result=dict(perplexity=perplexity))
+
+tests = [run("test", 1, 0.1, 7), run("test", 2, 0.1, 8), run("test", 1, 0.2, 5), run("test", 1, 0.1, 6)]
+search = [run("tune", 100, 0.1, 3), run("tune", 100, 0.2, 4)]
+assert [r["result"]["perplexity"] for r in tests_of(tests + search)] == [6, 8]
+assert [r["rate"] for r in tests_of(tests[:3])] == [0.2]
+PY
+
 echo "results: all right"

@@ -268,11 +268,23 @@ class Judging(Case):
         self.assertAlmostEqual(alone["loss"], local["loss"], places=4)
         self.assertLess(local["bytes_sent"], result["bytes_dense"])
 
+    def test_gossip(self):
+        words = "--workers", 4, "--batch", 2, "--clip", 1, "--optimizer", "adamw"
+        result = self.text("--method", "gsgd,vectors=sparse,min_size=0", *words, steps=6)
+        self.assertGreater(result["bytes_sent"], 0.4 * 6 * 2 * 4 * result["params"])  # to two neighbors
+        self.assertAlmostEqual(result["density_mean"], 0.4, places=2)
+        # Two workers that send everything and move to the mean have the same weights: the mean of two steps.
+        every = "gsgd,density=1,gamma=1"
+        two = self.text("--method", every, "--workers", 2, "--batch", 4, "--optimizer", "sgd", "--clip", 0, steps=6)
+        dense = self.text("--method", "dense", "--workers", 2, "--batch", 4, "--optimizer", "sgd", "--clip", 0, steps=6)
+        self.assertAlmostEqual(two["loss"], dense["loss"], places=4)
+
     def test_wrong_words(self):
         for words, pattern in (
             (["--method", "powersgd,rank=0"], "'powersgd,rank=0' is not powersgd with a rank"),
             (["--method", "powersgd,value=f32"], "is not powersgd with a rank"),
-            (["--method", "gsgd"], "reduce=gossip is not a mean"),
+            (["--method", "gsgd,topology=torus"], "gossip is simulated in a ring"),
+            (["--method", "gsgd", "--optimizer", "merged"], "leaves the momentum to the residual"),
             (["--method", "frugrad,reduce=split,down=2"], "reduce=split is not a mean"),
             (["--method", "frugrad,feedback=ef21"], "ef21"),
             (["--method", "frugrad,wrong=1"], "unknown option 'wrong'"),

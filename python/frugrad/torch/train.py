@@ -29,7 +29,7 @@ from .trainer.loop import Plan, Result, Run
 from .trainer.models import Model, parse_model
 from .trainer.optimizers import FlatOptimizer, default_optimizer, has_own_length, merged_optimizer
 from .trainer.learning_rate import parse_schedule
-from .trainer.local_run import LocalRun, check_local_optimizer
+from .trainer.local_run import GossipRun, LocalRun, check_own_optimizer, has_own_weights
 from .trainer.passes import make_passes
 from .trainer.power_sgd import PowerSGD, parse_rank
 from .trainer.pretrained import load_bert
@@ -204,8 +204,11 @@ def _print(summary: dict) -> None:
 def _make_exchange(flat: Flat, planner: Compressor, args, rank: Optional[int], rounds: int) -> Exchange:
     if rank:
         return PowerSGD(flat, args.workers, rank)
-    simulated = flat.grad.is_cuda and can_simulate(planner.config)
-    return (simulate if simulated else make_exchange)(flat, planner, args.workers, rounds, args.threads)
+    gossip, can = planner.config.option("reduce") == "gossip", can_simulate(planner.config)
+    if gossip and not can:
+        raise UsageError("--method: gossip is simulated in a ring, with the largest entries of each tensor as f32 values"
+                         " and without averages over all workers, as gsgd has it; `frugrad train` has all")
+    return (simulate if can and (gossip or flat.grad.is_cuda) else make_exchange)(flat, planner, args.workers, rounds, args.threads)
 
 
 def train(args) -> dict:
@@ -231,7 +234,7 @@ def train(args) -> dict:
     planner = make_planner(config, flat, rounds)
     text = args.optimizer or default_optimizer(named.task, args.method, config)
     args.rate = args.rate or _usual_rate(named, args, task, text)
-    check_local_optimizer(text, every)
+    check_own_optimizer(text, config)
     optimizer = FlatOptimizer(text, flat, planner, args.steps)
     exchange = _make_exchange(flat, planner, args, rank, rounds)
     log = Log(args.metrics, args.quiet)
@@ -242,9 +245,9 @@ def train(args) -> dict:
                 args.judge, args.metrics_layers and config.option("reduce") != "dense")
     passes = make_passes(args.passes, model, task.loss_of, flat)
     parts = plan, model, task, flat, passes, exchange, optimizer, args.clip, planner, log, named.task == "language"
-    if every:
+    if has_own_weights(config):
         own = [optimizer] + [FlatOptimizer(text, flat, planner, args.steps) for _ in range(1, args.workers)]
-        run: Run = LocalRun(*parts, config=config, optimizers=own)
+        run: Run = (LocalRun if every else GossipRun)(*parts, config=config, optimizers=own)
     else:
         run = Run(*parts)
     try:

@@ -102,6 +102,8 @@ class Result(NamedTuple):
 class Run:
     """One run: ``train()``."""
 
+    copies = 1  # of the weights that a worker has
+
     def __init__(self, plan: Plan, model: torch.nn.Module, task: Task, flat: Flat, passes: Passes,
                  exchange: Exchange, optimizer: FlatOptimizer, clip: Optional[float], planner, log: Log,
                  language: bool):
@@ -112,7 +114,7 @@ class Run:
         self.clock = Clock(self.device.type == "cuda")
         self.clip = Clip(clip, flat, type(exchange) is Exchange)
         self.losses = torch.zeros(plan.steps, device=self.device)
-        self.logged, self.checked, self.every, self.copies = 0, 0, 1, 1  # copies: of the weights, that a worker has
+        self.logged, self.checked, self.every = 0, 0, 1
         self.densities: List[float] = []
         self.sent: List[int] = []
 

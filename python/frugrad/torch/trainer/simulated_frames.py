@@ -1,7 +1,7 @@
 """Exchanges that compute with PyTorch what frames of some methods contain, where the GPU has no kernels for them.
 
-They are for rivals in comparisons: 1-bit SGD, and top-k of whole tensors with a plain residual or as DGC. The host makes
-their frames at a few GB/s, too slow for a large model. What arrives is the same but for the order of sums; the length of a
+They are for rivals in comparisons: 1-bit SGD, and top-k of whole tensors with a plain residual, as DGC, or without one
+for gossip. The host makes their frames at a few GB/s, too slow for a large model. What arrives is the same but for the order of sums; the length of a
 frame is that of a real one, which the library makes of the values that are sent, at the first step, whenever the density
 changes and every some hundred steps.
 """
@@ -15,49 +15,55 @@ from ..._lib import lib
 from .flat import Flat
 from .workers import Exchange, shares
 
-_USUAL = {"rule": "topk", "unit": "element", "residual": "f32", "reduce": "gather", "layers": "even", "norm": "off",
-          "frequency": "off", "clip": "0", "warmup": "0", "dense_every": "0", "transform": "off", "bucket": "auto",
-          "mean": "all"}
+_USUAL = {"rule": "topk", "unit": "element", "layers": "even", "norm": "off", "frequency": "off", "clip": "0",
+          "warmup": "0", "dense_every": "0", "transform": "off", "bucket": "auto", "mean": "all", "topology": "ring",
+          "average_every": "0"}
 _BUCKET = 512  # values that share two means: bucket=auto
 _MEASURE_EVERY = 500  # steps between real frames, where their length depends on the data
 
 
 def can_simulate(config: Config) -> bool:
     """Whether a config is one of those methods."""
-    value, segment, feedback, mask = map(config.option, ("value", "segment", "feedback", "mask"))
-    one_bit = value == "onebit" and feedback == "plain"
-    top_k = value == "f32" and segment == "tensor" and (feedback == "plain" or feedback == "dgc" and mask == "on")
+    names = "value", "segment", "feedback", "mask", "residual", "reduce"
+    value, segment, feedback, mask, residual, reduce = map(config.option, names)
+    keeps = reduce == "gather" and residual == "f32" and (feedback == "plain" or feedback == "dgc" and mask == "on")
+    one_bit = value == "onebit" and keeps and feedback == "plain"
+    top_k = value == "f32" and segment == "tensor" and (keeps or reduce == "gossip")
     return (one_bit or top_k) and all(config.option(name) == usual for name, usual in _USUAL.items())
 
 
 class SimulatedFrames(Exchange):
     """Base: residuals of all workers, and the sum of what they send."""
 
-    name = "gather, frames simulated on the GPU"
-
     def __init__(self, flat: Flat, workers: int, planner: Compressor, steps: int, threads: int):
         super().__init__(flat, workers)
+        self.name = f"{planner.config.option('reduce')}, frames simulated"
         self.planner, self.steps = planner, steps
-        self.residual = torch.zeros(workers, flat.n, device=flat.grad.device)
+        keeps = planner.config.option("feedback") != "none"
+        self.residual = torch.zeros(workers, flat.n, device=flat.grad.device) if keeps else None
         self.total = torch.zeros_like(flat.grad)
         self._real = Compressor(Config(planner.config.text + ",feedback=none,mask=auto"), flat.layout, steps, threads)
         self._frame = torch.empty(self._real.bound(0, flat.n), dtype=torch.uint8)
-        self._own_state, self._length, self._shares = lib.frug_compressor_state_size(planner.handle), 0, None
+        self._own_state, self.length, self._shares = lib.frug_compressor_state_size(planner.handle), 0, None
         self._plan: List[Tuple[int, int, int]] = []  # begin, end and number of sent entries of compressed tensors
 
     def add_gradient(self, worker: int, step: int) -> None:
+        self.encode(worker, step)
+        self.total.add_(self.flat.grad)
+
+    def encode(self, worker: int, step: int) -> None:
+        """Replace ``flat.grad`` of a worker by what it sends; ``length`` becomes that of its frame."""
         if worker == 0:
             self._prepare(step)
         self._send(worker)
         if worker == 0 and self._due:
             self._measure(step)
-        self.total.add_(self.flat.grad)
+        self.state_bytes = max(self.state_bytes, self._own_state + self.workers * self.length)
 
     def mean(self, step: int) -> None:
         torch.mul(self.total, 1 / self.workers, out=self.flat.grad)
         self.total.zero_()
-        self.sent = self._length * (self.workers - 1)
-        self.state_bytes = max(self.state_bytes, self._own_state + self.workers * self._length)
+        self.sent = self.length * (self.workers - 1)
 
     def _prepare(self, step: int) -> None:
         """Read the plan of a step, where the density has changed."""
@@ -75,7 +81,7 @@ class SimulatedFrames(Exchange):
 
     def _measure(self, step: int) -> None:
         values = self.flat.grad.cpu()
-        self._length = self._real.compress(step, 0, self.flat.n, values.data_ptr(), self._frame.data_ptr(),
+        self.length = self._real.compress(step, 0, self.flat.n, values.data_ptr(), self._frame.data_ptr(),
                                            self._frame.numel())
 
     def _send(self, worker: int) -> None:
@@ -106,7 +112,7 @@ class OneBit(SimulatedFrames):
 
 
 class TensorTopK(SimulatedFrames):
-    """The largest entries of each tensor, with a plain residual or with DGC's momentum."""
+    """The largest entries of each tensor, without a residual, with a plain one or with DGC's momentum."""
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
@@ -114,13 +120,18 @@ class TensorTopK(SimulatedFrames):
         self.mu = float(config.option("momentum"))
         self.momentum = torch.zeros_like(self.residual) if config.option("feedback") == "dgc" else None
 
+    def _accumulate(self, worker: int, begin: int, end: int) -> torch.Tensor:
+        """What a worker selects from."""
+        new = self.flat.grad[begin:end]
+        if self.residual is None:
+            return new.clone()
+        if self.momentum is not None:
+            new = self.momentum[worker, begin:end].mul_(self.mu).add_(new)
+        return self.residual[worker, begin:end].add_(new)
+
     def _send(self, worker: int) -> None:
         for begin, end, count in self._plan:
-            x, out = self.residual[worker, begin:end], self.flat.grad[begin:end]
-            if self.momentum is None:
-                x.add_(out)
-            else:
-                x.add_(self.momentum[worker, begin:end].mul_(self.mu).add_(out))
+            x, out = self._accumulate(worker, begin, end), self.flat.grad[begin:end]
             chosen = x.abs().topk(count, sorted=False).indices
             out.zero_()
             out[chosen] = x[chosen]

@@ -19,15 +19,15 @@ from .flat import Flat
 
 
 def read_config(text: str, optimizer: str) -> Config:
-    """The config of a method with an optimizer; UsageError if it is not a mean of frames."""
+    """The config of a method with an optimizer; UsageError if one process cannot simulate it."""
     try:
         config = Config(text, optimizer)
     except ConfigError as error:
         raise UsageError(f"--method: {error}") from None
     reduce = config.option("reduce")
-    if reduce not in ("gather", "dense"):
+    if reduce not in ("gather", "dense", "gossip"):
         raise UsageError(f"--method: reduce={reduce} is not a mean of all workers' frames; this trainer simulates"
-                         " workers in one process and supports reduce=gather and dense. `frugrad train` has all")
+                         " workers in one process and supports reduce=gather, dense and gossip. `frugrad train` has all")
     if config.option("feedback") == "ef21" and reduce != "dense":
         raise UsageError("--method: feedback=ef21 is not supported by this trainer: its receivers have a state")
     unsupported = unsupported_option(config)

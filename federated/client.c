@@ -9,6 +9,7 @@
 #include "base/crc32c.h"
 #include "federated/client_session.h"
 #include "federated/client_state.h"
+#include "federated/update_layout.h"
 #include "federated/weight_changes.h"
 #include "io/files.h"
 #include "io/json.h"
@@ -76,12 +77,16 @@ static int create_compressor(fgf_client *c, const frug_layout *layout, fgio_reas
     json_t *job = json_loads(fgf_client_job(c), 0, NULL);
     const char *text = json_string_value(json_object_get(job, "config"));
     frug_config *config = NULL;
+    frug_layout *updates = NULL;
     frug_compressor_options options = FRUG_COMPRESSOR_OPTIONS_INIT;
     options.total_steps = fgf_client_rounds(c);
     options.threads = 1;
     frug_status status = frug_config_create(text ? text : "", &config);
     if (status == FRUG_OK)
-        status = frug_compressor_create(config, layout, &options, &c->compressor);
+        status = fgf_update_layout(layout, text ? text : "", &updates);
+    if (status == FRUG_OK)
+        status = frug_compressor_create(config, updates, &options, &c->compressor);
+    frug_layout_destroy(updates);
     frug_config_destroy(config);
     json_decref(job);
     if (status == FRUG_OK)

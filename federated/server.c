@@ -108,7 +108,7 @@ static int open_threads(fgf_server *s, fgio_reason *why) {
     bool made = s->scratch && s->decoder;
     for (int i = 0; made && i < threads; i++) {
         s->scratch[i] = malloc(s->count * sizeof **s->scratch);
-        made = s->scratch[i] && frug_decoder_create(s->options.state.layout, 1, &s->decoder[i]) == FRUG_OK;
+        made = s->scratch[i] && frug_decoder_create(s->state->update_layout, 1, &s->decoder[i]) == FRUG_OK;
     }
     s->pool = made ? fgf_pool_create(threads) : NULL;
     s->closer = made ? fgf_pool_create(1) : NULL;
@@ -138,8 +138,8 @@ static int open_rounds_file(fgf_server *s, fgio_reason *why) {
 
 static int open_state(fgf_server *s, fgio_reason *why) {
     bool resumed;
-    if (fgf_state_upload_max(s->options.state.layout, s->options.config, &s->upload_max, why) != 0 ||
-        fgf_state_open(&s->options.state, &s->state, &s->book, &resumed, why) != 0)
+    if (fgf_state_open(&s->options.state, &s->state, &s->book, &resumed, why) != 0 ||
+        fgf_state_upload_max(s->state, &s->upload_max, why) != 0)
         return -1;
     s->round = s->state->round;
     s->run = s->state->run;

@@ -29,8 +29,7 @@ typedef struct fgf_server_options {
     const fgf_allow_list *clients; /* copied */
     fgf_state_options state;
     fgf_round_rule rule;
-    const char *config; /* of the updates: bounds their size */
-    int threads;        /* of the pool */
+    int threads; /* of the pool */
     size_t connections_max;
     double linger; /* seconds after the last round in which clients may get the last weights */
     void *ctx;     /* of the callbacks; any may be NULL */

@@ -8,6 +8,7 @@
 #include "federated/server_state.h"
 
 #include "federated/server_state_file.h"
+#include "federated/update_layout.h"
 #include "federated/weight_changes.h"
 #include "io/files.h"
 
@@ -46,7 +47,7 @@ static int create_down(fgf_state *s, fgio_reason *why) {
         return 0;
     frug_status status = frug_config_create(s->options.down, &config);
     if (status == FRUG_OK)
-        status = frug_compressor_create(config, s->options.layout, &options, &s->down);
+        status = frug_compressor_create(config, s->update_layout, &options, &s->down);
     frug_config_destroy(config);
     if (status == FRUG_OK)
         status = frug_compressor_bound(s->down, (frug_range){0, s->count}, &s->frame_cap);
@@ -70,7 +71,8 @@ static int create_parts(fgf_state *s, fgio_reason *why) {
         return fgio_fail(why, "not enough memory for the weights");
     if (frug_optimizer_create(known ? known->text : s->options.optimizer, s->options.layout, NULL, &s->optimizer) !=
             FRUG_OK ||
-        frug_decoder_create(s->options.layout, 0, &s->decoder) != FRUG_OK)
+        fgf_update_layout(s->options.layout, s->options.config, &s->update_layout) != FRUG_OK ||
+        frug_decoder_create(s->update_layout, 0, &s->decoder) != FRUG_OK)
         return fgio_fail(why, "%s", frug_last_error());
     return create_down(s, why);
 }
@@ -122,6 +124,7 @@ void fgf_state_close(fgf_state *s) {
     frug_decoder_destroy(s->decoder);
     frug_optimizer_destroy(s->optimizer);
     frug_compressor_destroy(s->down);
+    frug_layout_destroy(s->update_layout);
     free(s);
 }
 
@@ -177,15 +180,15 @@ int fgf_state_close_round(fgf_state *s, const fgf_update *updates, size_t count,
     return status;
 }
 
-int fgf_state_upload_max(const frug_layout *layout, const char *text, uint64_t *bytes, fgio_reason *why) {
+int fgf_state_upload_max(const fgf_state *s, uint64_t *bytes, fgio_reason *why) {
     frug_config *config = NULL;
     frug_compressor *compressor = NULL;
     size_t bound = 0;
-    frug_status status = frug_config_create(text, &config);
+    frug_status status = frug_config_create(s->options.config, &config);
     if (status == FRUG_OK)
-        status = frug_compressor_create(config, layout, NULL, &compressor);
+        status = frug_compressor_create(config, s->update_layout, NULL, &compressor);
     if (status == FRUG_OK)
-        status = frug_compressor_bound(compressor, (frug_range){0, frug_layout_elements(layout)}, &bound);
+        status = frug_compressor_bound(compressor, (frug_range){0, s->count}, &bound);
     frug_compressor_destroy(compressor);
     frug_config_destroy(config);
     *bytes = bound;

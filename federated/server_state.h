@@ -18,6 +18,7 @@ typedef struct fgf_state_options {
     const float *weights;  /* at the beginning */
     const char *optimizer; /* "average", "momentum", "adam", "muon", or a text of the library */
     double rate;           /* of the optimizer; 0: its default */
+    const char *config;    /* of the updates */
     const char *down;      /* config string: the server's step is compressed as well; NULL or "": it is not */
     const char *job;       /* text for the clients; part of the run's identity */
     uint64_t rounds;
@@ -29,6 +30,7 @@ typedef struct fgf_state {
     fgf_run_id run;
     uint64_t round; /* that is open: the version of the weights */
     uint64_t count; /* parameters */
+    frug_layout *update_layout;
     float *weights;
     uint32_t *changed;  /* version at which each weight last changed: weight_changes.h */
     float *mean, *next; /* work space */
@@ -62,7 +64,7 @@ int fgf_state_reload(fgf_state *state, fgf_book *book, fgio_reason *why);
 int fgf_state_close_round(fgf_state *state, const fgf_update *updates, size_t count, const fgf_book *book,
                           uint64_t *changes, fgio_reason *why);
 
-/** The most bytes that an update of a config can have. */
-int fgf_state_upload_max(const frug_layout *layout, const char *config, uint64_t *bytes, fgio_reason *why);
+/** The most bytes that an update can have. */
+int fgf_state_upload_max(const fgf_state *state, uint64_t *bytes, fgio_reason *why);
 
 #endif

@@ -256,10 +256,10 @@ static int create_server(serving *s, fgf_server **server) {
     o->state.layout = fgt_solo_layout(s->solo);
     o->state.weights = s->start;
     o->state.optimizer = fgp_arg(a, "server-optimizer");
+    o->state.config = fgp_arg(a, "config");
     o->state.down = fgp_arg(a, "down");
     o->state.job = s->job;
     o->state.rounds = o->rule.rounds = s->training.rounds;
-    o->config = fgp_arg(a, "config");
     o->connections_max = connection_limit();
     o->linger = 30;
     o->ctx = s;

@@ -3,6 +3,7 @@
 
 #include "federated/robust_sum.h"
 #include "federated/round_book.h"
+#include "federated/update_layout.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -12,6 +13,29 @@ static fgf_public_key key_of(unsigned number) {
     fgf_public_key key = {{0}};
     key.bytes[0] = (unsigned char)number;
     return key;
+}
+
+/* ---- layout ---- */
+
+static void segment_all_makes_an_update_one_tensor(void **state) {
+    frug_layout *model, *updates = NULL;
+    (void)state;
+    assert_int_equal(frug_layout_create(&model), FRUG_OK);
+    for (uint64_t i = 0; i < 3; i++) {
+        frug_tensor tensor = FRUG_TENSOR_INIT;
+        tensor.name = (const char *[]){"weight", "bias", "head"}[i];
+        tensor.ndim = 1;
+        tensor.shape[0] = 100 + i;
+        assert_int_equal(frug_layout_add(model, &tensor), FRUG_OK);
+    }
+    assert_int_equal(fgf_update_layout(model, "density=0.01,segment=all", &updates), FRUG_OK);
+    assert_int_equal(frug_layout_count(updates), 1);
+    assert_int_equal(frug_layout_elements(updates), 303);
+    frug_layout_destroy(updates);
+    assert_int_equal(fgf_update_layout(model, "density=0.01", &updates), FRUG_OK);
+    assert_int_equal(frug_layout_hash(updates), frug_layout_hash(model));
+    frug_layout_destroy(updates);
+    frug_layout_destroy(model);
 }
 
 /* ---- rules ---- */
@@ -228,6 +252,7 @@ static void what_is_not_finite_or_of_another_round_is_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(segment_all_makes_an_update_one_tensor),
         cmocka_unit_test(an_update_is_counted_once_and_in_time),
         cmocka_unit_test(a_round_closes_with_all_or_with_a_quorum_at_its_deadline),
         cmocka_unit_test(the_book_keeps_clients_in_the_order_of_their_keys),

@@ -78,11 +78,11 @@ static void start_server(scene *s) {
                                                 .layout = s->layout,
                                                 .weights = s->weights,
                                                 .optimizer = "average",
+                                                .config = CONFIG,
                                                 .job = JOB,
                                                 .rounds = 3,
                                                 .sum = {.robust = FGF_ROBUST_CLIP}},
                                       .rule = s->rule,
-                                      .config = CONFIG,
                                       .threads = 2,
                                       .connections_max = 100,
                                       .linger = 0.1};

@@ -47,7 +47,7 @@ def main():
     mesh = init_device_mesh(device.type, (a.replicas, world // a.replicas), mesh_dim_names=("replicate", "shard"))
     over = mesh if a.dense and a.replicas > 1 else mesh["shard"]  # FruGrad: only the shards
 
-    torch.manual_seed(1)  # all replicas begin with the same weights
+    torch.manual_seed(1)
     model = GPT(a.width, a.layers, a.length).to(device)
     for layer in model.layers:
         fully_shard(layer, mesh=over)

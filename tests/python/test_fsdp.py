@@ -3,6 +3,7 @@
 import re
 import tempfile
 import unittest
+import warnings
 
 import support
 from ddp_helpers import batch, mlp, wrap
@@ -84,6 +85,65 @@ def learns():
             "ratio": stats["ratio"], "shapes": shapes, "seconds": sorted(stats["seconds"])}
 
 
+def as_in_scripts(mesh):
+    """From the meta device, with mixed precision and explicit prefetching; weights differ from replica to replica."""
+    from torch.distributed.fsdp import MixedPrecisionPolicy
+
+    with torch.device("meta"):
+        model = mlp()
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    shard(mesh["shard"], model, mp_policy=policy)
+    model[0].set_modules_to_forward_prefetch([model[2], model[4]])
+    model[4].set_modules_to_backward_prefetch([model[2]])
+    model.to_empty(device="cpu")
+    torch.manual_seed(dist.get_rank())
+    for p in model.parameters():
+        p.detach().to_local().normal_(std=0.1)
+    optimizer = frugrad.torch.optimizer(model, torch.optim.AdamW(model.parameters(), lr=3e-3))
+    return model, optimizer, frugrad.torch.fsdp(model, "frugrad", optimizer, replicate_group=mesh["replicate"])
+
+
+def accumulate(model, optimizer, steps):
+    """Each step is of two backward passes, of which only the second is synchronized. Returns losses and norms."""
+    rows = []
+    for step in steps:
+        for part in range(2):
+            model.set_requires_gradient_sync(part == 1)
+            x, y = batch(2 * step + part)
+            loss = nn.functional.cross_entropy(model(x).float(), y) / 2
+            loss.backward()
+        norm = nn.utils.clip_grad_norm_(model.parameters(), max_norm=1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        rows.append((loss.item(), norm.full_tensor().item()))
+    return rows
+
+
+def trains_as_in_scripts(folder):
+    """Do losses fall, and does a run that continues from a checkpoint end with the same bits, without warnings?"""
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+
+    def objects(model, optimizer):
+        return dict(zip(("model", "optimizer"), get_state_dict(model, optimizer)))
+
+    mesh = begin_mesh(2, 2)
+    model, optimizer, state = as_in_scripts(mesh)
+    rows = accumulate(model, optimizer, range(30))
+    dcp.save({**objects(model, optimizer), "frugrad": state.state_dict()}, checkpoint_id=folder)
+    accumulate(model, optimizer, range(30, 33))
+    again, optimizer, its = as_in_scripts(mesh)
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        saved = objects(again, optimizer)
+        dcp.load(saved, checkpoint_id=folder)
+        set_state_dict(again, optimizer, model_state_dict=saved["model"], optim_state_dict=saved["optimizer"])
+        its.load(folder)
+        accumulate(again, optimizer, range(30, 33))
+    return {"rows": rows, "equal": torch.equal(whole(model), whole(again)), "step": its.step,
+            "warnings": [str(w.message) for w in shown if "the hook was not called" in str(w.message)]}
+
+
 def on_a_gpu():
     """One process with NCCL: weights of FSDP without a hook, and does a compressed run learn and resume?"""
     dist.init_process_group("nccl", device_id=torch.device("cuda", 0))
@@ -138,6 +198,13 @@ class Replicas(unittest.TestCase):
             self.assertEqual(row["shapes"]["0.weight"], [128, 64])
             self.assertEqual(row["seconds"], ["compress", "decode", "python", "wait"])
 
+    def test_the_steps_of_usual_scripts(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for row in support.values(support.torchrun(4, trains_as_in_scripts, args=[folder])):
+                losses = [loss for loss, _ in row["rows"]]
+                self.assertLess(sum(losses[-5:]), 0.8 * sum(losses[:5]))
+                self.assertTrue(all(0 < norm < 100 for _, norm in row["rows"]))
+                self.assertEqual([row["equal"], row["step"], row["warnings"]], [True, 33, []])
 
     def test_the_example_learns_and_continues(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -160,7 +160,10 @@ def refused(folder):
         errors["reduce"] = message(fsdp, shard(mesh["shard"]), "reduce=split,feedback=none")
     older = FullyShardedDataParallel(mlp(), device_id=torch.device("cpu"))
     errors["fsdp1"] = message(fsdp, older, replicate_group=replicas)
-    unequal, _ = attach(mesh, model=mlp(seed=RANK // 2))
+    with torch.device("meta"):
+        errors["meta"] = message(attach, mesh, model=mlp())
+    unequal, _ = attach(mesh, model=mlp())
+    unequal.load_state_dict(shard(mesh["shard"], mlp(seed=RANK // 2)).state_dict())
     errors["weights"] = message(train, unequal, range(1))
     model, state = attach(mesh, model=mlp())
     dcp.save({"frugrad": state.state_dict()}, checkpoint_id=folder)
@@ -224,6 +227,7 @@ EXPECTED = {
     "part": "ValueError: '0.weight' is not sharded",
     "reduce": "ValueError: reduce=split has no effect",
     "weights": r"RuntimeError: ranks differ in the weights of '0.weight' \(checksum\): rank . has \d+, rank . has \d+",
+    "meta": r"ValueError: '0.weight' is on the meta device: call to_empty\(\)",
     "key": "ValueError: the checkpoint .* has no 'other.plan'",
     "no state": "ValueError: this is no state of frugrad.torch.fsdp",
     "another model": r"ValueError: the state is of another model: '0.weight' has shape \(256, 64\) there and \(130",

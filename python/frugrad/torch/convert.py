@@ -85,6 +85,7 @@ class ConvertedOptimizer(torch.optim.Optimizer):
         self._rule: Optional[Rule] = None
         self._compressed: Set[int] = set()  # ids of the parameters with a residual
         self._merged = False  # whether the residual is the momentum by now
+        self._unhooked = 0  # steps before any call of the hook
 
     @property
     def kind(self) -> str:
@@ -117,8 +118,10 @@ class ConvertedOptimizer(torch.optim.Optimizer):
             self._merged = True
             self._drop_momentum()
         elif self._source.step == 0 and torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
-            warn_once("the hook was not called in backward(): nothing is compressed. Is it registered, by"
-                      " ddp.register_comm_hook(state, frugrad.torch.hook)? (Lightning does not do that on CPUs)")
+            self._unhooked += 1
+            if self._unhooked > 1:  # the first may be that by which torch.distributed.checkpoint makes a state to load
+                warn_once("the hook was not called in backward(): nothing is compressed. Is it registered, by"
+                          " ddp.register_comm_hook(state, frugrad.torch.hook)? (Lightning does not do that on CPUs)")
 
     def _parts(self, group: Dict[str, Any]) -> List[Dict[str, Any]]:
         """A param group as it is, or its parameters that are sent whole and those that are compressed."""

@@ -90,6 +90,13 @@ class Exchange:
         """All-reduce in place; the tensor is on the group's device. Returns c10d's Work."""
         return dist.all_reduce(tensor, group=self.group, async_op=True)
 
+    def broadcast(self, tensor: torch.Tensor) -> None:
+        """Make a tensor that of rank 0. Blocks."""
+        sent = self._there(tensor.contiguous())
+        dist.broadcast(sent.view(-1).view(torch.uint8), dist.get_global_rank(self.group, 0), group=self.group)
+        if sent is not tensor:
+            tensor.copy_(sent)
+
     def gather_texts(self, text: str) -> List[str]:
         """A text of every rank. Blocks."""
         rows = self.gather_bytes(torch.tensor(list(text.encode(errors="replace")) or [0], dtype=torch.uint8))

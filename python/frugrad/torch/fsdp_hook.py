@@ -41,10 +41,10 @@ def fsdp(model: torch.nn.Module, config: str = "frugrad",
     total_steps      the length of training in optimizer steps, for schedules; 0: schedules are at their end
     threads          threads of the compressor
 
-    Collective: all ranks call it, with the same arguments. Gradients become the mean over all ranks, as without it. The
-    residual of a rank belongs to what it compresses: to its own shard between replicas, and to the whole gradient in a
-    reduce-scatter, where it takes a byte a parameter. All-gathers of weights are not compressed. Gradients on a GPU are
-    copied to the host and back.
+    Collective: all ranks call it, with the same arguments. Replicas get the weights of the first one, as from DDP.
+    Gradients become the mean over all ranks, as without it. The residual of a rank belongs to what it compresses: to
+    its own shard between replicas, and to the whole gradient in a reduce-scatter, where it takes a byte a parameter.
+    All-gathers of weights are not compressed. Gradients on a GPU are copied to the host and back.
 
     Returns the state, for checkpoints and statistics. Between replicas this takes PyTorch 2.7, and inside a shard group
     2.9.
@@ -74,6 +74,8 @@ class FSDPState:
                           tuple(tuple(unit.trained()) for unit in self._units))
         self._piece = self._shards.rank if between else 0
         self._agree()
+        if between:
+            self._share_weights()
         self._engine = self._make_engine(threads)
         self._checked_weights = not between
         self._warmup = int(self.config.option("warmup"))
@@ -88,6 +90,13 @@ class FSDPState:
                  **layout_items(Tensor(p.name, p.shape) for unit in plan.units for p in unit)}
         self._peers.together(lambda: self._shards.agree(items))
         self._shards.together(lambda: self._peers.agree(items))
+
+    def _share_weights(self) -> None:
+        """Give all replicas the weights of the first one, as DistributedDataParallel does."""
+        for p in self._model.parameters():
+            local = p.detach().to_local() if hasattr(p, "to_local") else p.detach()
+            if local.numel():
+                self._peers.broadcast(local)
 
     def _make_engine(self, threads: int) -> Engine:
         tensors, rank = [chunk.tensor() for chunk in self._plan.chunks(self._piece)], self._peers.rank
@@ -171,7 +180,7 @@ class FSDPState:
         return unit.floats(values)
 
     def _check_weights(self) -> None:
-        """Before the first exchange: replicas that begin with different weights would never be equal."""
+        """Before the first exchange: replicas that were given different weights since would never be equal."""
         sums = {f"the weights of '{name}' (checksum)": int(local.view(-1).view(torch.uint8).sum())
                 for unit in self._units for name, local in unit.weights()}
         self._shards.together(lambda: self._peers.agree(sums))

@@ -144,6 +144,9 @@ def find_mesh(model: nn.Module):
     """The one mesh over which a model is sharded; refuses what cannot be exchanged."""
     found = None
     for name, p in model.named_parameters():
+        if p.is_meta:
+            raise ValueError(f"'{name}' is on the meta device: call to_empty() and initialize or load the weights, and"
+                             " make the optimizer, before frugrad.torch.fsdp()")
         mesh = getattr(p, "device_mesh", None)
         if mesh is None:
             if p.requires_grad:

@@ -15,6 +15,7 @@
 #include "io/json.h"
 
 #include <openssl/rand.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -128,6 +129,14 @@ static int send_pending(fgf_client *c, const fgf_update *update, const void *fra
     return result;
 }
 
+static void report_recovered(const fgf_client *c, uint64_t round) {
+    char line[96];
+    snprintf(line, sizeof line, "round %llu/%llu  the update from before is counted", (unsigned long long)round + 1,
+             (unsigned long long)fgf_client_rounds(c));
+    if (c->options.log)
+        c->options.log(c->options.ctx, line);
+}
+
 /* The state of an earlier process of this client: its residual, and an update that the server may not have. */
 static int recover(fgf_client *c, fgio_reason *why) {
     fgf_client_file file = {0};
@@ -147,8 +156,10 @@ static int recover(fgf_client *c, fgio_reason *why) {
         found = restore(c, file.residual.data, file.residual.len, why);
         if (found == 0)
             memcpy(c->residual, file.residual.data, c->residual_len);
-        if (found == 0 && send_pending(c, &file.update, file.frame.data, why) < 0)
-            found = -1;
+        int sent = found == 0 ? send_pending(c, &file.update, file.frame.data, why) : 0;
+        if (sent == 1)
+            report_recovered(c, file.update.base);
+        found = sent < 0 ? -1 : found;
         fgf_client_file_free(&file);
     }
     return found;

@@ -67,7 +67,9 @@ int fgf_client_pending_write(const char *dir, const fgf_update *update, const vo
         status = fgio_writer_commit(&writer);
     else
         fgio_writer_abort(&writer);
-    return status == FGIO_EXIT_OK ? 0 : fgio_fail(why, "%s cannot be written", path);
+    return status == FGIO_EXIT_OK
+               ? 0
+               : fgio_fail(why, "%s cannot be written: when there is room on the disk, join again", path);
 }
 
 /* Header: magic, run, version, CRC-32C of the weights, CRC-32C of what is before. */

@@ -63,7 +63,7 @@ fgf_verdict fgf_round_judge(const fgf_round_rule *rule, const fgf_client_record 
         return base == client->base && upload == client->upload ? FGF_VERDICT_CONFIRMED : FGF_VERDICT_DOUBLE;
     if (base > round)
         return FGF_VERDICT_FUTURE;
-    return round - base > rule->stale_max ? FGF_VERDICT_STALE : FGF_VERDICT_ACCEPT;
+    return round >= rule->rounds || round - base > rule->stale_max ? FGF_VERDICT_STALE : FGF_VERDICT_ACCEPT;
 }
 
 bool fgf_round_closes(const fgf_round_rule *rule, size_t allowed, size_t updates, double seconds_open) {

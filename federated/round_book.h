@@ -51,7 +51,7 @@ typedef struct fgf_round_rule {
 typedef enum fgf_verdict {
     FGF_VERDICT_ACCEPT,    /* new, and in time */
     FGF_VERDICT_CONFIRMED, /* the same update was confirmed before: say so again, count it once */
-    FGF_VERDICT_STALE,
+    FGF_VERDICT_STALE,     /* too late, or all rounds have closed */
     FGF_VERDICT_DOUBLE,
     FGF_VERDICT_FUTURE /* of a round that has not begun */
 } fgf_verdict;

@@ -30,8 +30,7 @@ static int make_blob(fgf_server *s, uint64_t have, fgf_blob *b) {
     b->fd = open_nameless(s->options.state.directory);
     if (b->fd < 0)
         return -1;
-    int status =
-        fgf_changes_write(s->state->weights, s->state->changed, s->count, have, b->fd, &b->len, &b->checksum);
+    int status = fgf_changes_write(s->state->weights, s->state->changed, s->count, have, b->fd, &b->len, &b->checksum);
     if (status != 0)
         close(b->fd);
     return status;

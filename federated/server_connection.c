@@ -258,7 +258,7 @@ void fgf_connection_try_weights(fgf_connection *c) {
     }
     c->blob = fgf_blob_get(s, c->have);
     if (!c->blob) {
-        end_connection(c, "the weights cannot be written to a file: is the disk full?");
+        refuse(c, FGF_REFUSE_RETRY, "the server cannot store weights for clients now: try again later");
         return;
     }
     bool continues = c->resume <= c->blob->len && c->resume_checksum == c->blob->checksum;

@@ -143,7 +143,7 @@ static int explain(fgf_channel *channel, fgio_reason *why) {
     unsigned long error = ERR_peek_error();
     int reason = ERR_GET_REASON(error);
     ERR_clear_error();
-    if (error == 0)
+    if (error == 0 || reason == SSL_R_UNEXPECTED_EOF_WHILE_READING)
         return fgio_fail(why, "the connection ended");
     channel->refused = reason == SSL_R_SSLV3_ALERT_BAD_CERTIFICATE || reason == SSL_R_CERTIFICATE_VERIFY_FAILED ||
                        reason == SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED;

@@ -106,7 +106,7 @@ int fgf_update_begin(const char *dir, const fgf_update *update, uint64_t *have, 
     part_path(dir, &update->client, path);
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0 || fstat(fd, &info) != 0) {
-        fgio_fail(why, "%s: %s", path, strerror(errno));
+        fgio_fail(why, "%s", strerror(errno));
         if (fd >= 0)
             close(fd);
         return -1;
@@ -119,7 +119,7 @@ int fgf_update_begin(const char *dir, const fgf_update *update, uint64_t *have, 
     }
     fgf_update_encode(update, header);
     if (ftruncate(fd, 0) != 0 || write_at(fd, header, sizeof header, 0) != 0) {
-        fgio_fail(why, "%s: %s", path, strerror(errno));
+        fgio_fail(why, "%s", strerror(errno));
         close(fd);
         unlink(path);
         return -1;
@@ -165,7 +165,7 @@ int fgf_update_finish(const char *dir, int fd, const fgf_update *update, uint64_
     if ((!made && errno != EEXIST) || (made && sync_directory(dir) != 0) ||
         write_at(fd, header, sizeof header, 0) != 0 || fsync(fd) != 0 || rename(from, to) != 0 ||
         sync_directory(folder) != 0)
-        return fgio_fail(why, "%s: %s", to, strerror(errno));
+        return fgio_fail(why, "%s", strerror(errno));
     return 0;
 }
 

@@ -16,6 +16,9 @@
 #ifndef HWCAP_CRC32
 #define HWCAP_CRC32 (1 << 7)
 #endif
+#ifndef HWCAP_ASIMDDP
+#define HWCAP_ASIMDDP (1 << 20)
+#endif
 #endif
 
 static const char *const names[FRUGI_ISA_COUNT] = {"ref", "neon", "avx2", "avx512"};
@@ -60,6 +63,14 @@ frugi_isa frugi_isa_chosen(void) {
             return (frugi_isa)i;
     }
     return FRUGI_ISA_COUNT;
+}
+
+bool frugi_cpu_has_dot_product(void) {
+#if defined(__aarch64__) && defined(__linux__)
+    return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+#else
+    return false;
+#endif
 }
 
 bool frugi_cpu_has_crc32c(void) {

@@ -15,6 +15,9 @@ const char *frugi_isa_name(frugi_isa isa);
 /** The best variant, or the one named by FRUG_ISA; FRUGI_ISA_COUNT if the CPU does not support that one. */
 frugi_isa frugi_isa_chosen(void);
 
+/** Whether the CPU has dot products of bytes (FEAT_DotProd of ARM). */
+bool frugi_cpu_has_dot_product(void);
+
 /** Whether the CPU has CRC-32C instructions. */
 bool frugi_cpu_has_crc32c(void);
 

@@ -9,6 +9,7 @@
 #include "program/bench/bench.h"
 #include "program/bench/bench_recover.h"
 #include "program/bench/bench_reduce.h"
+#include "program/bench/bench_spmv.h"
 #include "program/args/commands.h"
 #include "io/progress.h"
 #include "io/error.h"
@@ -333,8 +334,10 @@ static int bench_run(const fgp_args *args) {
         return bench_reduce(args);
     if (args->operand_count && strcmp(args->operand[0], "recover") == 0)
         return fgp_bench_recover(args);
+    if (args->operand_count && strcmp(args->operand[0], "spmv") == 0)
+        return fgp_bench_spmv(args);
     if (args->operand_count)
-        return fgio_usage_error("bench: unknown operand '%s'; give reduce, recover or none", args->operand[0]);
+        return fgio_usage_error("bench: unknown operand '%s'; give reduce, recover, spmv or none", args->operand[0]);
     int status = reject_recover_options(args);
     if (status == FGIO_EXIT_OK)
         status = read_run(args, &bench, &l);
@@ -353,7 +356,7 @@ static int bench_run(const fgp_args *args) {
 const fgp_command fgp_command_bench = {
     .name = "bench",
     .summary = "measure compression against the speed of memory, and verify it",
-    .operands = "[reduce|recover]",
+    .operands = "[reduce|recover|spmv]",
     .max_operands = 1,
     .about =
         "Every case is timed in turn with its baseline, in the same rounds, and its results are\n"
@@ -372,7 +375,9 @@ const fgp_command fgp_command_bench = {
         "is the share of true indices that was recovered. With --gradients it is a study of recorded gradients "
         "instead:\n"
         "how closely sketches and tables of several sizes track AdamW's means, and how near their\n"
-        "steps are to AdamW's on the same selected entries and on the whole gradient.",
+        "steps are to AdamW's on the same selected entries and on the whole gradient.\n\n"
+        "`bench spmv` measures the matrix products of one decoded token of GPT-2 small by one thread: packed sparse\n"
+        "weights, f32 and int8, against dense ones by OpenBLAS in the same rounds. Memory is relative to dense f32.",
     .options = options,
     .run = bench_run,
 };

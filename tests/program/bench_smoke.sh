@@ -142,6 +142,12 @@ expect_error 2 "takes no --dist" bench recover --dist ties
 expect_error 2 "no case" bench recover --case nothing-like-this
 expect_error 2 "rounds" bench recover --rounds 0
 
+# Packed weights: every case is verified; times are not checked.
+"$frugrad" bench spmv --quick --rounds 1 --json >"$work/spmv.jsonl" || fail "bench spmv fails"
+[ "$(grep -c '^{"spmv":.*"verified":true' "$work/spmv.jsonl")" = 8 ] || fail "not all cases of bench spmv are verified"
+expect_error 2 "takes no --dist" bench spmv --dist ties
+expect_error 2 "no case" bench spmv --case nothing-like-this
+
 # Recorded gradients: every case is there and verified, and the results have the expected order.
 recording=$(dirname "$0")/../data/gradients.safetensors
 if [ -n "${FRUG_TEST_SHORT:-}" ]; then # most of the time goes into matrices, one for each kappa

@@ -35,9 +35,13 @@ def local_of(config):
 
 
 def step_alone(run):
-    """Milliseconds of a step of one worker, without the wire. The median of local steps has no exchange."""
-    amortized = run["time_ms"]["compress"] + run["time_ms"]["decode"] if local_of(run["config"]) > 1 else 0
-    return run["step_ms"] + amortized
+    """Milliseconds of a step of one worker, without the wire. The median of local steps has no exchange: its share is
+    added."""
+    every = local_of(run["config"])
+    if every <= 1:
+        return run["step_ms"]
+    all_exchanges = run["steps"] * (run["time_ms"]["compress"] + run["time_ms"]["decode"])
+    return run["step_ms"] + all_exchanges / math.ceil(run["steps"] / every) / every
 
 
 def make_records(runs, times, commit):

@@ -22,7 +22,7 @@ for steps, every, local in ((100, 40.0, 50.0), (400, 20.0, 25.0)):
     run(f"e{steps}.json", "every", 0, steps, every, steps * 10**6)
     run(f"l{steps}.json", "local", 10, steps, local, steps * 10**5)
 run("t1.json", "every", 0, 9, 1.0, 0, workers=1, compress=3.0)
-run("t2.json", "local", 10, 9, 1.0, 0, workers=1, compress=1.5, decode=0.5)
+run("t2.json", "local", 10, 15, 1.0, 0, workers=1, compress=1.5, decode=1.16667)  # two exchanges of 20 ms
 PY
 python3 -B "$tool" [el]*.json --times t*.json --reference every --save records.jsonl >first || fail "it fails"
 python3 -B "$tool" records.jsonl --reference every >again || fail "records cannot be read"

@@ -2,7 +2,7 @@
 if(SKBUILD)
     # A Python wheel carries the libraries alone, and no symbolic links: files without a version in their names.
     add_custom_target(frugrad_python)
-    foreach(lib frugrad frugrad_cuda)
+    foreach(lib frugrad frugrad_cuda frugrad_federated)
         if(TARGET ${lib})
             set_property(TARGET ${lib} PROPERTY VERSION)
             set_property(TARGET ${lib} PROPERTY SOVERSION)
@@ -20,7 +20,7 @@ install(TARGETS frugrad frugrad_static EXPORT frugradTargets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(FILES ${PROJECT_SOURCE_DIR}/include/frugrad.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/frugrad DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
-        FILES_MATCHING PATTERN "*.h" PATTERN "mpi.h" EXCLUDE PATTERN "cuda.h" EXCLUDE)
+        FILES_MATCHING PATTERN "*.h" PATTERN "mpi.h" EXCLUDE PATTERN "cuda.h" EXCLUDE PATTERN "federated.h" EXCLUDE)
 
 # The .pc file finds its prefix from its own place, so DESTDIR and a moved tree keep working.
 set(pc_dir ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig)
@@ -41,7 +41,7 @@ configure_file(${PROJECT_SOURCE_DIR}/cmake/frugrad.pc.in ${PROJECT_BINARY_DIR}/f
 install(FILES ${PROJECT_BINARY_DIR}/frugrad.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
 # Libraries on top of libfrugrad find it beside themselves.
-foreach(lib frugrad_mpi frugrad_cuda)
+foreach(lib frugrad_mpi frugrad_cuda frugrad_federated)
     if(TARGET ${lib})
         set_target_properties(${lib} PROPERTIES INSTALL_RPATH "$ORIGIN")
     endif()
@@ -55,10 +55,12 @@ if(TARGET frugrad_mpi)
             LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endif()
 
-if(TARGET frugrad_cuda)
-    install(FILES ${PROJECT_SOURCE_DIR}/include/frugrad/cuda.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/frugrad)
-    install(TARGETS frugrad_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-endif()
+foreach(kind cuda federated)
+    if(TARGET frugrad_${kind})
+        install(FILES ${PROJECT_SOURCE_DIR}/include/frugrad/${kind}.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/frugrad)
+        install(TARGETS frugrad_${kind} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+    endif()
+endforeach()
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/frugrad)
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/frugradConfig.cmake.in

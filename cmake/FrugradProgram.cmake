@@ -1,6 +1,5 @@
-# The program frugrad, bottom up: frugrad_io (files and terminal), frugrad_federated, frugrad_trainer, frugrad_report, and
-# frugrad_commands
-# (all of program/ and lab/compare/ but the two main files, so that tests and fuzz targets can link it).
+# The program frugrad, bottom up: frugrad_io (files and terminal), frugrad_federated_static, frugrad_trainer,
+# frugrad_report, and frugrad_commands (all of program/ and lab/compare/ but the two main files, so that tests and fuzz targets can link it).
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson)
 pkg_check_modules(ZLIB REQUIRED IMPORTED_TARGET zlib)
@@ -19,8 +18,9 @@ target_include_directories(frugrad_io PUBLIC ${PROJECT_SOURCE_DIR} ${PROJECT_SOU
 target_link_libraries(frugrad_io PUBLIC frugrad_static PkgConfig::JANSSON PkgConfig::ZLIB PkgConfig::LZMA m)
 
 file(GLOB federated_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/federated/*.c)
-add_library(frugrad_federated STATIC ${federated_sources})
-target_link_libraries(frugrad_federated PUBLIC frugrad_io PkgConfig::OPENSSL Threads::Threads m)
+list(REMOVE_ITEM federated_sources ${PROJECT_SOURCE_DIR}/federated/federated_library.c)
+add_library(frugrad_federated_static STATIC ${federated_sources})
+target_link_libraries(frugrad_federated_static PUBLIC frugrad_io PkgConfig::OPENSSL Threads::Threads m)
 
 file(GLOB trainer_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/trainer/*/*.c)
 # Kernels with fused multiply-add, whose sums fill the registers: gcc's first scheduling pass would spill them. At -O1,
@@ -52,7 +52,7 @@ set(program_main ${PROJECT_SOURCE_DIR}/program/main.c)
 set(program_main_mpi ${PROJECT_SOURCE_DIR}/program/main_mpi.c)
 list(REMOVE_ITEM command_sources ${program_main} ${program_main_mpi})
 add_library(frugrad_commands STATIC ${command_sources})
-target_link_libraries(frugrad_commands PUBLIC frugrad_trainer frugrad_federated frugrad_report m)
+target_link_libraries(frugrad_commands PUBLIC frugrad_trainer frugrad_federated_static frugrad_report m)
 if(FRUGRAD_USE_OPENMP)
     target_link_libraries(frugrad_trainer PRIVATE OpenMP::OpenMP_C)
     target_link_libraries(frugrad_commands PRIVATE OpenMP::OpenMP_C)

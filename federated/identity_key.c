@@ -104,6 +104,20 @@ int fgf_key_read(const char *path, fgf_key **key, fgio_reason *why) {
     return *key ? 0 : fgio_fail(why, "not enough memory");
 }
 
+int fgf_key_open_or_make(const char *path, const char *name, fgf_key **key, fgio_reason *why) {
+    if (fgio_file_exists(path))
+        return fgf_key_read(path, key, why);
+    fgf_key *made = fgf_key_generate();
+    if (!made)
+        return fgio_fail(why, "a key cannot be generated");
+    if (fgf_key_write(made, path, name, why) != 0) {
+        fgf_key_destroy(made);
+        return -1;
+    }
+    *key = made;
+    return 0;
+}
+
 const char *fgf_public_text(const fgf_public_key *key, char *dst) {
     memcpy(dst, PREFIX, strlen(PREFIX));
     EVP_EncodeBlock((unsigned char *)dst + strlen(PREFIX), key->bytes, FGF_PUBLIC_BYTES);

@@ -33,6 +33,9 @@ void fgf_key_destroy(fgf_key *key);
 int fgf_key_write(const fgf_key *key, const char *path, const char *name, fgio_reason *why);
 int fgf_key_read(const char *path, fgf_key **key, fgio_reason *why);
 
+/** Reads a key, or makes one where there is no file. */
+int fgf_key_open_or_make(const char *path, const char *name, fgf_key **key, fgio_reason *why);
+
 fgf_public_key fgf_key_public(const fgf_key *key);
 
 /** OpenSSL's form of the key, an EVP_PKEY; owned by the key. */

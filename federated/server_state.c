@@ -180,6 +180,22 @@ int fgf_state_close_round(fgf_state *s, const fgf_update *updates, size_t count,
     return status;
 }
 
+int fgf_config_create(const char *text, frug_config **out, fgio_reason *why) {
+    static const char *const fixed[][2] = {{"local", "0"}, {"transform", "off"}};
+    frug_config *config = NULL;
+    if (frug_config_create(text, &config) != FRUG_OK)
+        return fgio_fail(why, "%s", frug_last_error());
+    for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) {
+        const char *value = frug_config_get(config, fixed[i][0]);
+        if (value && strcmp(value, fixed[i][1]) != 0) {
+            frug_config_destroy(config);
+            return fgio_fail(why, "config: %s has no effect here; omit it", fixed[i][0]);
+        }
+    }
+    *out = config;
+    return 0;
+}
+
 int fgf_state_upload_max(const fgf_state *s, uint64_t *bytes, fgio_reason *why) {
     frug_config *config = NULL;
     frug_compressor *compressor = NULL;

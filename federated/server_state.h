@@ -64,6 +64,9 @@ int fgf_state_reload(fgf_state *state, fgf_book *book, fgio_reason *why);
 int fgf_state_close_round(fgf_state *state, const fgf_update *updates, size_t count, const fgf_book *book,
                           uint64_t *changes, fgio_reason *why);
 
+/** A config of updates. Options of gradients, of the trainer's exchange, are refused: they have no effect here. */
+int fgf_config_create(const char *text, frug_config **config, fgio_reason *why);
+
 /** The most bytes that an update can have. */
 int fgf_state_upload_max(const fgf_state *state, uint64_t *bytes, fgio_reason *why);
 

@@ -10,6 +10,7 @@
  *
  *   frugrad/mpi.h            workers that are MPI processes (libfrugrad_mpi)
  *   frugrad/cuda.h           compression on a GPU (libfrugrad_cuda)
+ *   frugrad/federated.h      clients and server of federated training (libfrugrad_federated)
  *   frugrad/experimental.h   gossip; may change in any release
  *
  * SPDX-License-Identifier: Apache-2.0

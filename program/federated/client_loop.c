@@ -24,11 +24,22 @@ typedef struct client_run {
     float *weights;
 } client_run;
 
+/* Joins without a model, so that the server's log says, too, that this client cannot take part. */
+static void join_without_model(fgf_client *client) {
+    frug_layout *none = NULL;
+    fgio_reason why;
+    if (frug_layout_create(&none) == FRUG_OK)
+        (void)fgf_client_join(client, none, 0, &why);
+    frug_layout_destroy(none);
+}
+
 static int prepare(client_run *r) {
     const fgp_client_options *o = r->options;
     int status = fgp_federated_job_parse(fgf_client_job(r->client), &r->job);
-    if (status != FGIO_EXIT_OK)
+    if (status != FGIO_EXIT_OK) {
+        join_without_model(r->client);
         return status;
+    }
     fgt_solo_options training = r->job.training;
     fgf_public_key public = fgf_key_public(o->client.key);
     training.data = o->data;

@@ -158,20 +158,13 @@ static int read_rules(serving *s) {
     return status;
 }
 
-/* Options of gradients, of the trainer's exchange, have no meaning for updates. */
 static int check_config(const char *text) {
     frug_config *config = NULL;
-    static const char *const fixed[][2] = {{"local", "0"}, {"transform", "off"}};
-    if (frug_config_create(text, &config) != FRUG_OK)
-        return fgio_config_error();
-    int status = FGIO_EXIT_OK;
-    for (size_t i = 0; i < sizeof fixed / sizeof *fixed && status == FGIO_EXIT_OK; i++) {
-        const char *value = frug_config_get(config, fixed[i][0]);
-        if (value && strcmp(value, fixed[i][1]) != 0)
-            status = fgio_usage_error("serve: --config: %s has no effect here; omit it", fixed[i][0]);
-    }
+    fgio_reason why;
+    if (fgf_config_create(text, &config, &why) != 0)
+        return fgio_usage_error("serve: %s", why.text);
     frug_config_destroy(config);
-    return status;
+    return FGIO_EXIT_OK;
 }
 
 /* ---- creation ---- */
@@ -191,7 +184,7 @@ static int open_key(serving *s) {
     char path[FGF_PATH_MAX];
     fgio_reason why;
     snprintf(path, sizeof path, "%s/server.key", s->directory);
-    if (given ? fgf_key_read(given, &s->key, &why) != 0 : fgp_key_open_or_make(path, "server", &s->key, &why) != 0)
+    if (given ? fgf_key_read(given, &s->key, &why) != 0 : fgf_key_open_or_make(path, "server", &s->key, &why) != 0)
         return fgio_error("serve: --key: %s", why.text);
     return FGIO_EXIT_OK;
 }

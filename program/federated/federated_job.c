@@ -21,6 +21,10 @@ int fgp_federated_job_parse(const char *text, fgp_federated_job *job) {
     json_int_t rounds = 0, steps = 0, batch = 0, classes = 0, seed = 0;
     fgt_solo_options *o = &job->training;
     *job = (fgp_federated_job){.json = json_loads(text, 0, NULL)};
+    const char *model = json_string_value(json_object_get(job->json, "model"));
+    if (model && strcmp(model, "python") == 0)
+        return fgio_error("the server trains a model of its own: join with frugrad.federated.Client in Python, and "
+                          "with that model");
     if (!job->json ||
         json_unpack(job->json, "{s:s, s:s, s:s, s:s, s:s, s:s, s:F, s:I, s:I, s:I, s:I, s:I}", "model", &o->model,
                     "data", &job->data_name, "tokens", &o->tokens, "config", &job->config, "optimizer", &o->optimizer,

@@ -28,13 +28,6 @@ struct fgp_local_clients {
     char address[32];
 };
 
-int fgp_key_open_or_make(const char *path, const char *name, fgf_key **key, fgio_reason *why) {
-    if (fgio_file_exists(path))
-        return fgf_key_read(path, key, why);
-    *key = fgf_key_generate();
-    return *key ? fgf_key_write(*key, path, name, why) : fgio_fail(why, "a key cannot be generated");
-}
-
 static int remove_entry(const char *path, const struct stat *info, int kind, struct FTW *where) {
     (void)info;
     (void)kind;
@@ -53,7 +46,7 @@ static int open_client(local_client *c, const char *directory, uint64_t number, 
     snprintf(c->directory, sizeof c->directory, "%s/%s", directory, c->name);
     snprintf(path, sizeof path, "%s/key", c->directory);
     int status = fgio_directory_make(c->directory);
-    if (status == FGIO_EXIT_OK && fgp_key_open_or_make(path, c->name, &c->key, &why) != 0)
+    if (status == FGIO_EXIT_OK && fgf_key_open_or_make(path, c->name, &c->key, &why) != 0)
         status = fgio_error("%s", why.text);
     if (status == FGIO_EXIT_OK) {
         fgf_allowed *allowed = &list->client[list->count++];

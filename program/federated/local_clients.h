@@ -9,9 +9,6 @@
 
 typedef struct fgp_local_clients fgp_local_clients;
 
-/** Reads a key, or makes one where there is no file. Returns -1 after setting the reason. */
-int fgp_key_open_or_make(const char *path, const char *name, fgf_key **key, fgio_reason *why);
-
 /** Removes a directory of a run with everything in it. */
 void fgp_directory_remove(const char *path);
 

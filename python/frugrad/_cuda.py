@@ -7,14 +7,14 @@ the device (tests/cuda/emulator) takes addresses of the host, and 0 for every st
 
 import ctypes
 import os
-from ctypes import POINTER, byref, c_double, c_int, c_size_t, c_uint64, c_void_p
-from typing import Optional, Sequence
+from ctypes import POINTER, byref, c_double, c_size_t, c_uint64, c_void_p
+from typing import Any, Dict, Optional, Sequence
 
 from . import _lib
 from ._core import Compressor, Config, Layout
 from ._lib import Owned, Range
 
-_FUNCTIONS = {
+_FUNCTIONS: Dict[str, Any] = {
     "frug_cuda_create": [c_void_p, c_void_p, POINTER(_lib.Options), POINTER(c_void_p)],
     "frug_cuda_bound": [c_void_p, Range, POINTER(c_size_t)],
     "frug_cuda_compress": [c_void_p, c_uint64, Range, c_void_p, c_void_p, c_size_t, POINTER(c_size_t), c_void_p],
@@ -23,6 +23,7 @@ _FUNCTIONS = {
     "frug_cuda_check": [c_void_p, c_void_p],
     "frug_cuda_to_host": [c_void_p, c_void_p],
     "frug_cuda_from_host": [c_void_p, c_void_p],
+    "frug_cuda_destroy": ([c_void_p], None),
 }
 
 MOST_FRAMES = 64  # that can be added up at once
@@ -30,24 +31,12 @@ MOST_FRAMES = 64  # that can be added up at once
 _loaded: Optional[ctypes.CDLL] = None
 
 
-def _beside(name: str) -> str:
-    folder, base = os.path.split(name)
-    return os.path.join(folder, base.replace("libfrugrad.so", "libfrugrad_cuda.so", 1))
-
-
 def library() -> ctypes.CDLL:
     """libfrugrad_cuda; ImportError where there is none."""
     global _loaded
     if _loaded is None:
-        try:
-            loaded = ctypes.CDLL(os.environ.get("FRUGRAD_CUDA_LIBRARY") or _beside(_lib.lib._name))
-        except OSError as error:
-            raise ImportError(f"libfrugrad_cuda is not there: {error}") from None
-        loaded.frug_cuda_destroy.argtypes = [c_void_p]
-        loaded.frug_cuda_destroy.restype = None
-        for name, arguments in _FUNCTIONS.items():
-            function = getattr(loaded, name)
-            function.argtypes, function.restype, function.errcheck = arguments, c_int, _lib._check
+        loaded = _lib.open_beside("cuda")
+        _lib.declare(loaded, _FUNCTIONS)
         _loaded = loaded
     return _loaded
 

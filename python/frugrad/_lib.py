@@ -9,7 +9,7 @@ import os
 from ctypes import (CDLL, CFUNCTYPE, POINTER, Structure, byref, c_char, c_char_p, c_double, c_float, c_int, c_size_t,
                     c_uint32, c_uint64, c_void_p)
 from pathlib import Path
-from typing import Any, Callable, List
+from typing import Any, Callable, Dict, List
 
 VERSION = "1.0"  # major.minor of the library this package goes with
 
@@ -285,6 +285,25 @@ def _load() -> CDLL:
 
 
 lib = _load()
+
+
+def open_beside(kind: str) -> CDLL:
+    """libfrugrad_KIND from beside libfrugrad, or from where FRUGRAD_KIND_LIBRARY says; ImportError without it."""
+    folder, base = os.path.split(lib._name)
+    beside = os.path.join(folder, base.replace("libfrugrad.so", f"libfrugrad_{kind}.so", 1))
+    try:
+        return CDLL(os.environ.get(f"FRUGRAD_{kind.upper()}_LIBRARY") or beside)
+    except OSError as error:
+        raise ImportError(f"libfrugrad_{kind} is not there: {error}") from None
+
+
+def declare(library: CDLL, functions: Dict[str, Any]) -> None:
+    """Set the types of functions: a list is of the arguments of one that returns a status, which is checked."""
+    for name, types in functions.items():
+        function = getattr(library, name)
+        function.argtypes, function.restype = types if isinstance(types, tuple) else (types, c_int)
+        if not isinstance(types, tuple):
+            function.errcheck = _check
 
 
 class Owned:

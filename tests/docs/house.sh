@@ -47,7 +47,7 @@ for name, paths in sorted(types.items()):
         wrong.append(f"the type {name} is defined in {' and '.join(sorted(paths))}")
 
 # -- every layer its prefix: functions that are not static, and types of headers
-PREFIX = {"include": r"frug_", "lib": r"frugi?_", "io": r"fgio_", "federated": r"fgf_",
+PREFIX = {"include": r"frug_", "lib": r"frugi?_", "io": r"fgio_", "federated": r"fgf_|frug_federated_",
           "trainer": r"fgt_", "program": r"fgp_", "lab": r"fgl_"}
 for path, body in text.items():
     top = path.split("/")[0]

@@ -86,13 +86,21 @@ class Examples(unittest.TestCase):
         self.assertLess(int(rows["table"][1]), int(rows["adamw"][1]) / 10, done.stdout)
         self.assertLess(float(rows["table"][-1]), before - 0.3, done.stdout)
 
+    def test_federated_training_in_one_process(self):
+        support.need("frugrad.federated")
+        done = subprocess.run([sys.executable, str(EXAMPLES / "federated_torch.py"), "demo", "--data", "/nowhere",
+                               "--rounds", "5"], timeout=100, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              universal_newlines=True)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertGreater(number(r"round 5/5 .* accuracy ([\d.]+)", done.stdout), 0.3, done.stdout)  # chance is 0.1
+
     def test_without_the_hook(self):
         self.assertIn("sent 1/1.0 ", self.images("--steps", "2", "--dense"))  # images are made up
         self.assertIn("sent all", run("torch_lm.py", "--steps", "2", "--width", "32", "--layers", "1", "--dense"))
 
     def test_help_and_length(self):
-        for path in sorted(EXAMPLES.glob("torch_*.py")):
-            self.assertLess(len(path.read_text().splitlines()), 100, path.name)
+        for path in sorted(EXAMPLES.glob("*torch*.py")):
+            self.assertLess(len(path.read_text().splitlines()), 120, path.name)
             worker = support.torchrun(1, path, args=["--help"])[0]
             if path.name == "torch_fsdp.py" and "PyTorch 2.7" in worker.output:  # an older one: only that sentence
                 continue

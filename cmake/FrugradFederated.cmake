@@ -1,0 +1,32 @@
+# The library frugrad_federated: server and clients of federated training, for programs with a training loop of their
+# own, and for Python. It needs OpenSSL and jansson; of io/ it has the files that it uses.
+if(NOT FRUGRAD_FEDERATED MATCHES "^(AUTO|ON|OFF)$")
+    message(FATAL_ERROR "FRUGRAD_FEDERATED is AUTO, ON or OFF, not '${FRUGRAD_FEDERATED}'")
+elseif(FRUGRAD_FEDERATED STREQUAL "OFF")
+    return()
+endif()
+find_package(PkgConfig)
+if(PkgConfig_FOUND)
+    pkg_check_modules(OPENSSL IMPORTED_TARGET openssl>=3.0)
+    pkg_check_modules(JANSSON IMPORTED_TARGET jansson)
+endif()
+if(NOT (OPENSSL_FOUND AND JANSSON_FOUND))
+    if(FRUGRAD_FEDERATED STREQUAL "ON")
+        message(FATAL_ERROR "FRUGRAD_FEDERATED=ON, but OpenSSL 3.0 or jansson was not found")
+    endif()
+    return()
+endif()
+set(THREADS_PREFER_PTHREAD_FLAG ON)
+find_package(Threads REQUIRED)
+
+file(GLOB federated_library_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/federated/*.c)
+foreach(name error files json metrics progress status_line)
+    list(APPEND federated_library_sources ${PROJECT_SOURCE_DIR}/io/${name}.c)
+endforeach()
+add_library(frugrad_federated SHARED ${federated_library_sources} ${PROJECT_SOURCE_DIR}/lib/base/clock.c)
+target_include_directories(frugrad_federated PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/lib)
+target_link_libraries(frugrad_federated PUBLIC frugrad
+                      PRIVATE frugrad_stateless PkgConfig::OPENSSL PkgConfig::JANSSON Threads::Threads m)
+set_target_properties(frugrad_federated PROPERTIES VERSION ${PROJECT_VERSION}
+                      SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR} LINK_DEPENDS ${export_map})
+target_link_options(frugrad_federated PRIVATE LINKER:--version-script=${export_map})

@@ -19,7 +19,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define DEFAULT_CONFIG "density=0.01,feedback=plain,residual=f32,value=bf16,vectors=sparse,min_size=1"
+#define DEFAULT_CONFIG "segment=all,density=0.036,feedback=plain,residual=f32,index=auto,value=sign"
 
 static const fgp_opt options[] = {
     {"model", 'm', "MODEL", NULL, "what to train; 'frugrad help train' lists models"},

@@ -7,7 +7,7 @@ is float32, contiguous, long enough and alive during the call.
 import ctypes
 import operator
 from ctypes import byref, c_size_t, c_uint64, c_void_p
-from typing import Any, Callable, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import _lib
 from ._lib import Owned, Range, lib
@@ -37,10 +37,14 @@ class Tensor(NamedTuple):
         return count
 
     @property
+    def begin(self) -> int:
+        """The offset, in a layout, which sets it."""
+        return self.offset or 0
+
+    @property
     def place(self) -> slice:
-        """The elements of the flat buffer, in a layout, which sets the offset."""
-        first = self.offset or 0
-        return slice(first, first + self.elements)
+        """The elements of the flat buffer, in a layout."""
+        return slice(self.begin, self.begin + self.elements)
 
 
 def number(value: int, bits: int, what: str) -> int:
@@ -153,6 +157,9 @@ class Layout(Owned):
         lib.frug_layout_get(self.handle, i, byref(raw))
         return Tensor(raw.name.decode(), tuple(raw.shape[:raw.ndim]), ROLES[raw.role], raw.offset, raw.heads,
                       raw.kv_heads, raw.module, bool(raw.input_first))
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return map(self.__getitem__, range(len(self)))
 
     @property
     def elements(self) -> int:

@@ -7,6 +7,7 @@ PYTHONPATH=python and FRUGRAD_LIBRARY, or an installed package.
 
 import atexit
 import importlib
+import importlib.util
 import json
 import os
 import random
@@ -32,6 +33,11 @@ def need(name: str):
         return importlib.import_module(name)
     except ImportError as error:
         raise unittest.SkipTest(f"{name} is missing ({error})")
+
+
+def has(name: str) -> bool:
+    """Whether a module is there to import."""
+    return importlib.util.find_spec(name) is not None
 
 
 class Worker(NamedTuple):

@@ -20,7 +20,7 @@ class Group:
 
     def broadcast(self, tensors: Iterable[torch.Tensor]) -> None:
         """Give every process the first one's tensors. Wants no_grad."""
-        if self.size == 1:
+        if self.exchange is None or self.size == 1:
             return
         group = self.exchange.group
         first = 0 if group is dist.group.WORLD else dist.get_global_rank(group, 0)
@@ -31,7 +31,7 @@ class Group:
 
     def mean(self, values: torch.Tensor) -> torch.Tensor:
         """The mean over all processes, the same bits on each, on the host; values may be overwritten."""
-        if self.size == 1:
+        if self.exchange is None or self.size == 1:
             return values
         staged = values.to(self.exchange.device)
         self.exchange.sum(staged).wait()

@@ -31,10 +31,18 @@ def accelerate(accelerator: Any, model: torch.nn.Module, config: str = "frugrad"
     ``config`` and ``options`` (total_steps, optimizer, ...) are those of ``DDPState``, which is returned, for
     ``stats()``. ``accelerator.save_state()`` and ``load_state()`` then take it along, with the residuals of all ranks:
     call ``load_state()`` after this. With one process there is nothing to exchange, and the hook is not called.
+
+    >>> import accelerate, torch, frugrad.torch
+    >>> accelerator, model = accelerate.Accelerator(cpu=True), torch.nn.Linear(100, 100)
+    >>> optimizer = frugrad.torch.optimizer(model, torch.optim.AdamW(model.parameters(), lr=3e-4))
+    >>> model, optimizer = accelerator.prepare(model, optimizer)
+    >>> state = frugrad.torch.accelerate(accelerator, model, "frugrad", optimizer=optimizer)
+    >>> state.config.option("feedback")
+    'merged'
     """
     state = DDPState(model, config, **options)
     if accelerator.num_processes > 1:
-        ddp = uncompiled(model)
+        ddp: Any = uncompiled(model)
         if not isinstance(ddp, torch.nn.parallel.DistributedDataParallel):
             raise TypeError("the hook takes a model that accelerator.prepare() has wrapped in DistributedDataParallel;"
                             f" this is a {type(ddp).__name__} (distributed_type {accelerator.distributed_type})")

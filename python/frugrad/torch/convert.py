@@ -79,7 +79,8 @@ class ConvertedOptimizer(torch.optim.Optimizer):
         super().__init__(given.param_groups, given.defaults)
         self.state = given.state
         first = dict(self.param_groups[0])
-        self._inner = type(given)([first], lr=first["lr"])
+        make: Callable[..., torch.optim.Optimizer] = type(given)
+        self._inner = make([first], lr=first["lr"])
         self._inner.state = self.state
         self._source: Optional[Any] = None
         self._rule: Optional[Rule] = None
@@ -107,17 +108,17 @@ class ConvertedOptimizer(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         if not self._merged and self._rule is not None and self._rule.merges:
-            self._begin_merging()
+            self._begin_merging(self._source)
         self._inner.param_groups = [part for group in self.param_groups for part in self._parts(group)]
         self._inner.step()
         return loss
 
-    def _begin_merging(self) -> None:
+    def _begin_merging(self, source: Any) -> None:
         """From the first compressed gradient on, the residual is the momentum."""
-        if self._source.compressing:
+        if source.compressing:
             self._merged = True
             self._drop_momentum()
-        elif self._source.step == 0 and torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
+        elif source.step == 0 and torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
             self._unhooked += 1
             if self._unhooked > 1:  # the first may be that by which torch.distributed.checkpoint makes a state to load
                 warn_once("the hook was not called in backward(): nothing is compressed. Is it registered, by"
@@ -125,7 +126,7 @@ class ConvertedOptimizer(torch.optim.Optimizer):
 
     def _parts(self, group: Dict[str, Any]) -> List[Dict[str, Any]]:
         """A param group as it is, or its parameters that are sent whole and those that are compressed."""
-        if not self._merged:
+        if self._rule is None or not self._merged:
             return [group]
         whole = [p for p in group["params"] if id(p) not in self._compressed]
         compressed = [p for p in group["params"] if id(p) in self._compressed]
@@ -154,6 +155,13 @@ def optimizer(model: torch.nn.Module, torch_optimizer: torch.optim.Optimizer) ->
     (matrices; not vectors and small tensors) step without momentum, since it is in the residual: SGD by 1 / (1 -
     momentum) times the rate, Adam by the rate with a beta2 that fits the density, Muon by 1.5 times the rate. Without a
     ``DDPState``, and until it has compressed a gradient, the step is that of the optimizer that was given.
+
+    >>> import torch, frugrad.torch
+    >>> model = torch.nn.Linear(100, 100)
+    >>> optimizer = frugrad.torch.optimizer(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
+    >>> schedule = torch.optim.lr_scheduler.StepLR(optimizer, step_size=30)
+    >>> optimizer.kind, optimizer.param_groups[0]["lr"], optimizer.param_groups[0]["momentum"]
+    ('sgd', 0.1, 0.9)
     """
     require_model(model, "frugrad.torch.optimizer()")
     given = bare(require_optimizer(torch_optimizer, "frugrad.torch.optimizer()"))
@@ -167,7 +175,7 @@ def optimizer(model: torch.nn.Module, torch_optimizer: torch.optim.Optimizer) ->
     refuse_scheduled(given, "frugrad.torch.optimizer()")
     converted = ConvertedOptimizer(given)
 
-    def refuse(*_, **__):
+    def refuse(*_: Any, **__: Any) -> None:
         raise RuntimeError("this optimizer was given to frugrad.torch.optimizer(): call step() of what that returned")
 
     given.step = refuse

@@ -6,12 +6,14 @@
     ddp.register_comm_hook(state, frugrad.torch.hook)
 """
 
+import functools
 import operator
 import warnings
 from time import perf_counter
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Union
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
+from torch.nn.parallel import DistributedDataParallel
 
 from .. import _cuda
 from .._core import Tensor
@@ -22,13 +24,16 @@ from .config import check, hook_config
 from .convert import ConvertedOptimizer, bare
 from .device import DeviceEngine, DeviceStreams
 from .device_exchange import DeviceGather, DeviceSplit, second_config
-from .engine import Engine, ReducerBucket, ReducerEngine, by_blocks, compressed_parameters
+from .engine import ReducerBucket, ReducerEngine, by_blocks, compressed_parameters
 from .exchange import Exchange, config_items, layout_items
 from .nonfinite import CHOICES, DeviceWatch, HostWatch
 from .pipeline import Clock, ExchangeThread, RemoteError, Times
 from .ranges import limited
 from .roles import describe
 from .transport import Comm, host_group
+
+
+_OnDevice = Union[DeviceGather, DeviceSplit]  # the exchange of a bucket on a GPU
 
 
 class _Plan:
@@ -39,7 +44,7 @@ class _Plan:
         self.address, self.numel, self.dtype = buffer.data_ptr(), buffer.numel(), buffer.dtype
         self.bytes = 4 * buffer.numel()
         self.device = buffer.device
-        self.exchange = None  # ReducerBucket, or DeviceGather or DeviceSplit
+        self.exchange: Union[ReducerBucket, _OnDevice, None] = None
         self.stage: Optional[torch.Tensor] = None
 
     def fits(self, params: List[torch.Tensor], buffer: torch.Tensor) -> bool:
@@ -100,11 +105,28 @@ class DDPState:
     When a rank fails, backward() raises on all ranks, with that rank's error text, and so does every later backward()
     until a state is loaded. With NCCL the next backward() raises, so that no step waits for the GPU; likewise on a GPU
     when a frame was damaged, on the ranks that received it. The gradient of such a step is zero from that bucket on.
+
+    One process, which sends nothing; torchrun starts several, and there init_process_group("gloo") is enough:
+
+    >>> import torch, torch.distributed as dist, frugrad.torch
+    >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    >>> model = torch.nn.Linear(100, 100)
+    >>> ddp = torch.nn.parallel.DistributedDataParallel(model)
+    >>> optimizer = frugrad.torch.optimizer(model, torch.optim.AdamW(model.parameters(), lr=3e-4))
+    >>> state = frugrad.torch.DDPState(model, "frugrad", optimizer)
+    >>> ddp.register_comm_hook(state, frugrad.torch.hook)
+    >>> for _ in range(4):
+    ...     optimizer.zero_grad()
+    ...     ddp(torch.ones(1, 100)).sum().backward()
+    ...     _ = optimizer.step()
+    >>> state.stats()["step"], state.stats()["feedback"], sorted(state.residuals())
+    (4, 'merged', ['bias', 'weight'])
+    >>> dist.destroy_process_group()
     """
 
     def __init__(self, model: Optional[torch.nn.Module] = None, config: str = "frugrad",
                  optimizer: Union[torch.optim.Optimizer, Sequence[torch.optim.Optimizer], None] = None, *,
-                 total_steps: int = 0, process_group=None, start_iter: int = 2, threads: int = 1,
+                 total_steps: int = 0, process_group: Any = None, start_iter: int = 2, threads: int = 1,
                  nonfinite: str = "skip", scaler: Any = None):
         if model is not None:
             refuse_sharded(require_model(model, "DDPState"), "DDPState")
@@ -121,21 +143,22 @@ class DDPState:
         check(self.config, config, optimizers)
         self.total_steps, self.start_iter, self.threads = total_steps, start_iter, threads
         self.step = 0  # iterations so far, dense ones included
-        self._group, self._exchange = process_group, None
-        model = uncompiled(model)
-        self._model = uncompiled(model.module) if _is_ddp(model) else model
-        self._known: Dict[int, Tensor] = describe(self._model) if model is not None else {}
+        self._group = process_group
+        self._channel: Optional[Exchange] = None
+        self._model = None if model is None else _bare(model)
+        self._known: Dict[int, Tensor] = {} if self._model is None else describe(self._model)
         self._named: Dict[int, torch.Tensor] = {}  # parameters seen without a model; referenced so that ids stay unique
         self._fixed = by_blocks(self.config)
         self._reduce = self.config.option("reduce")
         self._dense_left = start_iter
         self._plans: Dict[int, _Plan] = {}
         self._times: Dict[int, Times] = {}
-        self._engine: Optional[Engine] = None
+        self._engine: Union[ReducerEngine, DeviceEngine, None] = None
         self._comm: Optional[Comm] = None
         self._loaded: Optional[dict] = None
-        self._thread: Optional[ExchangeThread] = None
-        self._first_half = None
+        self._jobs: Optional[ExchangeThread] = None
+        self._checked = False  # whether all ranks are known to have the same options
+        self._first_half: Optional[Tuple[_OnDevice, Times, Callable[[], None]]] = None
         self._error: Optional[BaseException] = None
         self._warned = False
         self._direct: Optional[bool] = None  # whether frames go from device to device; None: not known yet
@@ -157,6 +180,19 @@ class DDPState:
         for each in converted:
             each.bind(self, self.config, self.total_steps, compressed)
 
+    @property
+    def _exchange(self) -> Exchange:
+        """The process group, which must be there when it is used first."""
+        if self._channel is None:
+            self._channel = Exchange(self._group)
+        return self._channel
+
+    @property
+    def _thread(self) -> ExchangeThread:
+        if self._jobs is None:
+            self._jobs = ExchangeThread()
+        return self._jobs
+
     # ---- checkpoints
 
     def state_dict(self, all_ranks: bool = False) -> dict:
@@ -167,10 +203,10 @@ class DDPState:
         """
         self._wait_all()
         self._raise_device_error()
-        world = self._exchange.size if self._exchange else 1
+        world = self._channel.size if self._channel else 1
         if self._engine is None:
             if self._loaded is not None:
-                return dict(self._loaded, step=self.step, ranks=self._loaded_ranks(all_ranks))
+                return dict(self._loaded, step=self.step, ranks=self._loaded_ranks(self._loaded, all_ranks))
             return checkpoint.pack(self.config.text, self.step, self.total_steps, [], {}, world)
         mine = checkpoint.state_tensor(self._engine)
         if all_ranks:
@@ -179,14 +215,13 @@ class DDPState:
             ranks = {self._exchange.rank: mine}
         return checkpoint.pack(self.config.text, self.step, self.total_steps, self._engine.tensors, ranks, world)
 
-    def _loaded_ranks(self, all_ranks: bool) -> dict:
+    def _loaded_ranks(self, loaded: dict, all_ranks: bool) -> dict:
         """The states that were loaded and are not restored yet; each rank may have loaded its own only."""
-        ranks = self._loaded["ranks"]
-        if not all_ranks or not ranks or len(ranks) == self._loaded["world"]:
+        ranks = loaded["ranks"]
+        if not all_ranks or not ranks or len(ranks) == loaded["world"]:
             return ranks
-        exchange = self._exchange or Exchange(self._group)
-        rows = exchange.gather_numbers([min(ranks)])
-        return dict(zip((row[0] for row in rows), exchange.gather_bytes(ranks[min(ranks)])))
+        rows = self._exchange.gather_numbers([min(ranks)])
+        return dict(zip((row[0] for row in rows), self._exchange.gather_bytes(ranks[min(ranks)])))
 
     def load_state_dict(self, state: Union[dict, Sequence[dict]]) -> None:
         """Restore what ``state_dict()`` returned: this rank's, one with all ranks, or a list of all ranks' states.
@@ -209,7 +244,7 @@ class DDPState:
         """Do something that may fail on some ranks; then all raise."""
         if not torch.distributed.is_initialized():
             return work()
-        return (self._exchange or Exchange(self._group)).together(work)
+        return self._exchange.together(work)
 
     def snapshot(self) -> "Snapshot":
         """What this rank has not sent yet, and the step, for ``rollback()``. A copy in memory; not while backward runs."""
@@ -229,17 +264,23 @@ class DDPState:
         if self._engine is None:
             return
         if failed or snapshot.residuals is None:
-            if isinstance(failed, CommError):
-                self._comm = None
-                self._engine = self._host_engine(self._engine.tensors)
-            else:
-                self._engine = self._engine.renewed()
-            if isinstance(self._engine, ReducerEngine):
-                self._watch = HostWatch(self._comm, self.nonfinite == "propagate")
+            self._engine = self._renewed(self._engine, failed)
             for plan in self._plans.values():
                 plan.exchange = None
         if snapshot.residuals is not None:
-            self._together(lambda: self._engine.restore(snapshot.residuals))
+            self._together(functools.partial(self._engine.restore, snapshot.residuals))
+
+    def _renewed(self, engine: Union[ReducerEngine, DeviceEngine],
+                 failed: Optional[BaseException]) -> Union[ReducerEngine, DeviceEngine]:
+        """An engine without residuals in place of one that may have failed. Collective."""
+        if isinstance(failed, CommError):
+            self._comm = None
+            engine = self._host_engine(engine.tensors)
+        else:
+            engine = engine.renewed()
+        if isinstance(engine, ReducerEngine):
+            self._watch = HostWatch(engine.comm, self.nonfinite == "propagate")
+        return engine
 
     def _failed(self) -> Optional[BaseException]:
         """The error because of which this state exchanges nothing any more."""
@@ -286,10 +327,10 @@ class DDPState:
 
     # ---- the hook
 
-    def reduce(self, bucket) -> torch.futures.Future:
+    def reduce(self, bucket: torch.distributed.GradBucket) -> torch.futures.Future:
         """Exchange one bucket: what ``frugrad.torch.hook`` calls."""
         begun = perf_counter()
-        if self._exchange is None:
+        if not self._checked:
             self._check_ranks()
         if self._begins:
             self._begin_step()
@@ -327,11 +368,10 @@ class DDPState:
 
     def _check_ranks(self) -> None:
         """At the first bucket: check that all ranks have the same options."""
-        self._exchange = Exchange(self._group)
         self._exchange.agree({**config_items(self.config), "total_steps": self.total_steps, "the step": self.step,
                               "start_iter": self._dense_left, "whether a model was given": self._model is not None,
                               "whether a state was loaded": self._loaded is not None, "nonfinite": self.nonfinite})
-        self._thread = ExchangeThread()
+        self._checked = True
 
     def _new_plan(self, index: int, params: List[torch.Tensor], buffer: torch.Tensor) -> _Plan:
         if buffer.layout != torch.strided:
@@ -358,44 +398,47 @@ class DDPState:
         if plan.exchange is None:
             plan.exchange = self._exchange_of(plan)
         self.compressing = self.compressing or self.step >= self._warmup
-        if isinstance(self._engine, DeviceEngine):
-            return self._on_device(plan, buffer, last)
         step, times, exchange = self.step, plan.times, plan.exchange
+        if not isinstance(exchange, ReducerBucket):
+            return self._on_device(exchange, plan, buffer, last)
         try:
             floats = plan.floats(buffer)
         except Exception as error:  # sent to the other ranks, which would wait otherwise
-            failed = error
-            return self._thread.submit(lambda: exchange.fail(step, failed), buffer)
+            return self._thread.submit(functools.partial(exchange.fail, step, error), buffer)
 
-        def end() -> None:
-            exchange.run(step, floats, times)
-            if last:
-                self._watch.end_step(step, self._engine, floats)
-
+        watch = self._watch if last and isinstance(self._watch, HostWatch) else None
+        end = functools.partial(self._exchange_on_host, exchange, step, floats, times, watch)
         return self._thread.submit(lambda: self._finish(end, buffer, floats), buffer)
 
-    def _on_device(self, plan: _Plan, buffer: torch.Tensor, last: bool) -> torch.futures.Future:
+    @staticmethod
+    def _exchange_on_host(exchange: ReducerBucket, step: int, floats: torch.Tensor, times: Times,
+                          watch: Optional[HostWatch]) -> None:
+        exchange.run(step, floats, times)
+        if watch is not None:
+            watch.end_step(step, exchange.engine, floats)
+
+    def _on_device(self, exchange: _OnDevice, plan: _Plan, buffer: torch.Tensor, last: bool) -> torch.futures.Future:
         """The same with frames encoded on the GPU. Where the host sends them, that is done at the next bucket."""
-        streams, times, exchange = self._engine.streams, plan.times, plan.exchange
+        streams, times, watch = exchange.streams, plan.times, self._watch
+        assert isinstance(watch, DeviceWatch)
         with streams.compress_stream():
             floats = plan.floats(buffer, streams.device)
-            self._watch.see(self.step, floats, last)
+            watch.see(self.step, floats, last)
             exchange.begin(self.step, floats, times, self._error)
         self._error = exchange.error
         self._start_second()
         exchange.send()
-        watch = self._watch if last else None
-        future, release = self._thread.prepare(lambda: self._finish_on_device(exchange, buffer, floats, times, watch),
-                                              buffer, streams.sum_stream, self._direct)
+        finish = functools.partial(self._finish_on_device, exchange, buffer, floats, times, watch if last else None)
+        future, release = self._thread.prepare(finish, buffer, streams.sum_stream, bool(self._direct))
         self._first_half = (exchange, times, release)
         if last or (self._direct and self._reduce == "gather"):
             self._start_second()
         if last:
-            self._engine.count(self.step)
+            exchange.engine.count(self.step)
         return future
 
     @staticmethod
-    def _finish_on_device(exchange, buffer: torch.Tensor, floats: torch.Tensor, times: Times,
+    def _finish_on_device(exchange: _OnDevice, buffer: torch.Tensor, floats: torch.Tensor, times: Times,
                           watch: Optional[DeviceWatch]) -> None:
         exchange.end(floats, times)
         if watch is not None:
@@ -415,7 +458,7 @@ class DDPState:
         except ValueError as error:
             try:
                 for plan in self._plans.values():
-                    if plan.exchange is not None:
+                    if isinstance(plan.exchange, (DeviceGather, DeviceSplit)):
                         plan.exchange.raise_rank_error()
             except RemoteError as failed:  # the rank that failed raises until a state is loaded, and so does this one
                 self._error = failed
@@ -440,19 +483,19 @@ class DDPState:
 
     # ---- parameters
 
-    def _exchange_of(self, plan: _Plan):
+    def _exchange_of(self, plan: _Plan) -> Union[ReducerBucket, _OnDevice]:
         tensors = [self._describe(p) for p in plan.params]
-        self._learn(tensors, plan.device)
-        ranges = self._engine.ranges([t.name for t in tensors if t.elements])
+        engine = self._learn(tensors, plan.device)
+        ranges = engine.ranges([t.name for t in tensors if t.elements])
         sizes = [t.elements for t in tensors if t.elements]
-        if isinstance(self._engine, DeviceEngine):
-            ranges = limited(ranges, sizes)
-            if self._direct is None:
-                self._direct = self._exchange.device.type == "cuda"
-            if self._reduce == "gather":
-                return DeviceGather(self._engine, self._exchange, ranges, self._direct)
-            return DeviceSplit(self._engine, self._exchange, ranges, sizes, self._direct, second_config(self.config))
-        return ReducerBucket(self._engine, ranges)
+        if isinstance(engine, ReducerEngine):
+            return ReducerBucket(engine, ranges)
+        ranges = limited(ranges, sizes)
+        if self._direct is None:
+            self._direct = self._exchange.device.type == "cuda"
+        if self._reduce == "gather":
+            return DeviceGather(engine, self._exchange, ranges, self._direct)
+        return DeviceSplit(engine, self._exchange, ranges, sizes, self._direct, second_config(self.config))
 
     def _describe(self, parameter: torch.Tensor) -> Tensor:
         found = self._known.get(id(parameter))
@@ -466,23 +509,26 @@ class DDPState:
             found = found._replace(shape=(found.shape[0], found.elements // found.shape[0]))
         return found
 
-    def _learn(self, tensors: Sequence[Tensor], device: torch.device = torch.device("cpu")) -> None:
+    def _learn(self, tensors: Sequence[Tensor],
+               device: torch.device = torch.device("cpu")) -> Union[ReducerEngine, DeviceEngine]:
         """Make or extend the engine so that it knows these parameters; all ranks must know the same ones."""
-        if self._engine is None:
-            self._engine = self._first_engine(tensors, device)
-        elif any(t.elements and t.name not in self._engine.tensor_ranges for t in tensors):
+        engine = self._engine
+        if engine is None:
+            self._engine = engine = self._first_engine(tensors, device)
+        new = [t for t in tensors if t.elements and t.name not in engine.tensor_ranges]
+        if new:
             self._start_second()
             self._thread.wait_all()
-            new = [t for t in tensors if t.elements and t.name not in self._engine.tensor_ranges]
-            self._agree_on(self._engine.tensors + new)
-            self._engine = self._engine.extended(new)
+            self._agree_on(engine.tensors + new)
+            self._engine = engine = engine.extended(new)
             for plan in self._plans.values():
                 plan.exchange = None
+        return engine
 
     def _agree_on(self, tensors: Sequence[Tensor]) -> None:
         self._exchange.agree(layout_items(tensors))
 
-    def _first_engine(self, tensors: Sequence[Tensor], device: torch.device) -> Engine:
+    def _first_engine(self, tensors: Sequence[Tensor], device: torch.device) -> Union[ReducerEngine, DeviceEngine]:
         """An engine for all that was seen in dense iterations, or in a checkpoint."""
         seen = [self._describe(p) for i in sorted(self._plans) for p in self._plans[i].params]
         names = {t.name for t in seen} | {t.name for t in tensors}
@@ -495,17 +541,16 @@ class DDPState:
         seen += [t for t in tensors if t.name not in {s.name for s in seen}]
         seen = [t._replace(offset=None) for t in seen if t.elements and t.name in names]
         self._agree_on(seen)
-        engine = self._device_engine(seen, device)
-        self._exchange.agree({"whether they compress on a GPU": engine is not None})
-        propagate = self.nonfinite == "propagate"
-        if engine is None:
-            engine = self._host_engine(seen)
-            self._watch = HostWatch(self._comm, propagate)
+        on_device = self._device_engine(seen, device)
+        self._exchange.agree({"whether they compress on a GPU": on_device is not None})
+        engine, propagate = on_device or self._host_engine(seen), self.nonfinite == "propagate"
+        if isinstance(engine, ReducerEngine):
+            self._watch = HostWatch(engine.comm, propagate)
         else:
             self._watch = DeviceWatch(self._exchange, engine.streams, propagate)
         if self._loaded is not None:
-            self._exchange.together(lambda: checkpoint.restore_rank(engine, self._loaded, self._exchange.rank,
-                                                                    self._exchange.size))
+            rank, size = self._exchange.rank, self._exchange.size
+            self._exchange.together(functools.partial(checkpoint.restore_rank, engine, self._loaded, rank, size))
             self._loaded = None
         return engine
 
@@ -538,18 +583,27 @@ class DDPState:
             return None
 
     def _wait_all(self) -> None:
-        if self._thread is not None:
-            self._thread.wait_all()
+        if self._jobs is not None:
+            self._jobs.wait_all()
 
 
 def hook(state: DDPState, bucket: torch.distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """For ``ddp.register_comm_hook(state, frugrad.torch.hook)``: the mean of what all ranks send of a bucket."""
+    """For ``ddp.register_comm_hook(state, frugrad.torch.hook)``: the mean of what all ranks send of a bucket.
+
+    ``DDPState`` has an example.
+    """
     if not isinstance(state, DDPState):
         raise TypeError(f"register_comm_hook(state, frugrad.torch.hook) takes a DDPState, not a {type(state).__name__}")
     return state.reduce(bucket)
 
 
-def uncompiled(model):
+def _bare(model: torch.nn.Module) -> torch.nn.Module:
+    """The model without DistributedDataParallel and torch.compile()."""
+    model = uncompiled(model)
+    return uncompiled(model.module) if isinstance(model, DistributedDataParallel) else model
+
+
+def uncompiled(model: torch.nn.Module) -> torch.nn.Module:
     """The model in what torch.compile() returned: names of parameters do not depend on it."""
     return getattr(model, "_orig_mod", model)
 
@@ -558,10 +612,6 @@ def listed(optimizer: Any, where: str) -> List[torch.optim.Optimizer]:
     """The optimizers that were given, without wrappers."""
     given = [] if optimizer is None else optimizer if isinstance(optimizer, (list, tuple)) else [optimizer]
     return [bare(require_optimizer(each, f"{where}, optimizer=")) for each in given]
-
-
-def _is_ddp(model) -> bool:
-    return isinstance(model, torch.nn.parallel.DistributedDataParallel)
 
 
 def _wait_for_copy(buffer: torch.Tensor) -> None:

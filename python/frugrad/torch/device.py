@@ -8,14 +8,14 @@ them. With the emulated library (frugrad._cuda) the device is the host, and ther
 import contextlib
 import math
 import threading
-from typing import Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, ContextManager, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import torch
 
-from .._core import Compressor, Config
+from .._core import Compressor, Config, Tensor
 from .._cuda import CudaCompressor
 from .engine import NO_FEEDBACK, Engine, Range
-from .exchange import Exchange
+from .exchange import Exchange, Handle
 from .pipeline import raise_failure
 
 
@@ -27,11 +27,13 @@ class DeviceStreams:
         if self.cuda:
             self._compress, self._sum = torch.cuda.Stream(device), torch.cuda.Stream(device)
 
-    def current_device(self):
+    def current_device(self) -> ContextManager:
         """A context in which the device is the current one."""
-        return torch.cuda.device(self.device) if self.cuda else contextlib.nullcontext()
+        if self.cuda:
+            return torch.cuda.device(self.device)
+        return contextlib.nullcontext()
 
-    def compress_stream(self, behind: bool = True):
+    def compress_stream(self, behind: bool = True) -> ContextManager:
         """The stream that compresses; with ``behind``, after all work that is on the caller's stream now."""
         if not self.cuda:
             return contextlib.nullcontext()
@@ -39,9 +41,11 @@ class DeviceStreams:
             self._compress.wait_stream(torch.cuda.current_stream(self.device))
         return torch.cuda.stream(self._compress)
 
-    def sum_stream(self):
+    def sum_stream(self) -> ContextManager:
         """The stream that decodes and sums."""
-        return torch.cuda.stream(self._sum) if self.cuda else contextlib.nullcontext()
+        if self.cuda:
+            return torch.cuda.stream(self._sum)
+        return contextlib.nullcontext()
 
     def stream(self) -> int:
         """The handle of the current stream, for the library."""
@@ -63,7 +67,8 @@ class DeviceStreams:
     def record_use(self, tensor: torch.Tensor) -> None:
         """The current stream uses a tensor that may be freed before it is done."""
         if self.cuda:
-            tensor.record_stream(torch.cuda.current_stream(self.device))
+            stream: Any = torch.cuda.current_stream(self.device)
+            tensor.record_stream(stream)
 
     def empty(self, n: int, dtype: torch.dtype = torch.uint8) -> torch.Tensor:
         return torch.empty(n, dtype=dtype, device=self.device)
@@ -82,7 +87,8 @@ class Collective:
     def __init__(self, exchange: Exchange, streams: DeviceStreams, direct: bool):
         self.exchange, self.streams, self.direct = exchange, streams, direct
         self.sent = self.received = self._from = self._to = streams.empty(0)
-        self._event = self._handle = None
+        self._event: Optional["torch.cuda.Event"] = None
+        self._handle = Handle()
         self.expected = 0
 
     def prepare(self, sent: torch.Tensor, expected: int) -> None:
@@ -133,27 +139,24 @@ class Collective:
 class DeviceEngine(Engine):
     """An engine whose compressor is on a GPU; residuals are copied to the host to be saved or read."""
 
-    def __init__(self, streams: DeviceStreams, *arguments):
+    def __init__(self, streams: DeviceStreams, *arguments: Any):
         self.streams = streams
         super().__init__(*arguments)
 
     def _make(self) -> None:
         plain = Config(self.config.text + NO_FEEDBACK)
         with self.streams.current_device():
-            self.compressor = CudaCompressor(self.config, self.layout, self.total_steps, self.rank)
+            self.encoder = CudaCompressor(self.config, self.layout, self.total_steps, self.rank)
             self.decoder = CudaCompressor(plain, self.layout, self.total_steps, self.rank)
         self.planner = Compressor(plain, self.layout, self.total_steps, 1, self.rank)
         self.lock = threading.Lock()  # of the decoder and the selectors
         self.steady = (self.config.option("schedule").startswith("constant")
                        and not int(self.config.option("warmup")) and not int(self.config.option("dense_every")))
         self._selectors: Dict[Tuple[str, bool], CudaCompressor] = {}
-        self._steps, self._last, self._sum = 0, None, 0.0
+        self._steps, self._last, self._sum = 0, 1.0, 0.0  # shares that were sent: of the last step, and of all
         self._pending_error: Optional[ValueError] = None  # of the engine that this one has replaced
 
-    def _like(self, tensors) -> "DeviceEngine":
-        return DeviceEngine(self.streams, self.config, tensors, self.total_steps, self.threads, self.rank)
-
-    def extended(self, tensors) -> "DeviceEngine":
+    def extended(self, tensors: Sequence[Tensor]) -> "DeviceEngine":
         grown = super().extended(tensors)
         try:
             self.check_frames()
@@ -164,7 +167,7 @@ class DeviceEngine(Engine):
     def host_compressor(self) -> Compressor:
         twin = self._twin()
         with self.streams.current_device():
-            self.compressor.to_host(twin)
+            self.encoder.to_host(twin)
         return twin
 
     @contextlib.contextmanager
@@ -172,7 +175,7 @@ class DeviceEngine(Engine):
         twin = self.host_compressor()
         yield twin
         with self.streams.current_device():
-            self.compressor.from_host(twin)
+            self.encoder.from_host(twin)
 
     def probe(self) -> CudaCompressor:
         return self.decoder
@@ -217,7 +220,7 @@ class DeviceEngine(Engine):
 
     def count(self, step: int) -> None:
         """Count a step that was compressed."""
-        if self._last is None or not self.steady:
+        if not self._steps or not self.steady:
             plans = self._plan(step)
             sent = sum(t.elements if p["dense"] else p["selected"] for t, p in zip(self.tensors, plans))
             self._last = sent / max(sum(t.elements for t in self.tensors), 1)

@@ -10,6 +10,7 @@ from typing import Dict, List, Optional, Sequence
 import torch
 
 from .._core import Config
+from .._cuda import CudaCompressor
 from .._lib import ConfigError
 from .device import Collective, DeviceEngine
 from .engine import NO_FEEDBACK, Range
@@ -39,17 +40,17 @@ class _Bucket:
     def __init__(self, engine: DeviceEngine, exchange: Exchange, ranges: Sequence[Range], direct: bool):
         self.engine, self.streams, self.exchange, self.direct = engine, engine.streams, exchange, direct
         self.ranges = list(ranges)
-        self.memory = self.streams.empty(sum(aligned(engine.compressor.bound(r.begin, r.count)) for r in ranges))
+        self.memory = self.streams.empty(sum(aligned(engine.encoder.bound(r.begin, r.count)) for r in ranges))
         self.memory.zero_()
         self.first = Collective(exchange, self.streams, direct)
         self.error: Optional[BaseException] = None
 
     def compress(self, step: int, grad: int) -> List[int]:
         """Compress the bucket at address grad; returns each frame's length."""
-        compressor, stream = self.engine.compressor, self.streams.stream()
+        encoder, stream = self.engine.encoder, self.streams.stream()
         lengths, at, end = [], self.memory.data_ptr(), self.memory.data_ptr() + self.memory.numel()
         for begin, count, offset in self.ranges:
-            lengths.append(compressor.compress(step, begin, count, grad + 4 * offset, at, end - at, stream))
+            lengths.append(encoder.compress(step, begin, count, grad + 4 * offset, at, end - at, stream))
             at += aligned(lengths[-1])
         return lengths
 
@@ -66,7 +67,7 @@ class _Bucket:
         self.step, self.error = step, error
         return lengths if lengths is not None else self.engine.lengths(self.engine.probe(), step, self.ranges)
 
-    def _add(self, compressor, frames: Sequence[int], scale: float, r: Range, target: int) -> None:
+    def _add(self, compressor: CudaCompressor, frames: Sequence[int], scale: float, r: Range, target: int) -> None:
         with self.engine.lock:
             compressor.decode_add(self.step, frames, scale, r.begin, r.count, target, self.streams.stream())
 
@@ -217,7 +218,7 @@ class DeviceSplit(_Bucket):
             self.streams.wait_event(done)
             self.streams.record_use(self.total)  # no other stream waits for this
             for r in self.mine:
-                self.engine.compressor.residual_add(self.step, r.begin, r.count, self._at(r), self.streams.stream())
+                self.engine.encoder.residual_add(self.step, r.begin, r.count, self._at(r), self.streams.stream())
 
     def end(self, target: torch.Tensor, times: Times) -> None:
         """Make ``target`` the mean over all ranks."""

@@ -5,7 +5,8 @@ bucket rebuild moves nothing. Only a new parameter makes a new layout, and resid
 """
 
 import contextlib
-from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set
+import copy
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, TypeVar
 
 import torch
 
@@ -14,11 +15,15 @@ from .pipeline import Times
 from .transport import Comm, Reducer
 
 
+_Engine = TypeVar("_Engine", bound="Engine")
+_Key = TypeVar("_Key")
+
+
 class Range(NamedTuple):
     """A range of the layout that is also one of a bucket."""
 
     begin: int  # in the layout
-    count: int
+    count: int  # type: ignore[assignment]  # tuples have a method of this name
     offset: int  # in the bucket
 
 
@@ -34,8 +39,8 @@ def by_blocks(config: Config) -> bool:
             and config.option("norm") == "off")
 
 
-def compressed_parameters(known: Dict[int, Tensor], config: Config, total_steps: int) -> Set[int]:
-    """Which of the parameters, given by id, a config compresses; all others are sent whole."""
+def compressed_parameters(known: Dict[_Key, Tensor], config: Config, total_steps: int) -> Set[_Key]:
+    """Which of the parameters, given by id or name, a config compresses; all others are sent whole."""
     kept = [(key, tensor) for key, tensor in known.items() if tensor.elements]
     planner = Compressor(Config(config.text + NO_FEEDBACK + ",warmup=0,dense_every=0"), Layout(t for _, t in kept),
                          total_steps)
@@ -45,13 +50,16 @@ def compressed_parameters(known: Dict[int, Tensor], config: Config, total_steps:
 class Engine:
     """A compressor of one rank and the parameters that it knows."""
 
+    compressor: Compressor
+
     def __init__(self, config: Config, tensors: Sequence[Tensor], total_steps: int, threads: int, rank: int):
-        self.config, self.tensors = config, list(tensors)
-        self.total_steps, self.threads, self.rank = total_steps, threads, rank
+        self.config, self.total_steps, self.threads, self.rank = config, total_steps, threads, rank
+        self._know(tensors)
+
+    def _know(self, tensors: Sequence[Tensor]) -> None:
+        self.tensors = list(tensors)
         self.layout = Layout(self.tensors)
-        self.tensor_ranges: Dict[str, Range] = {}
-        for i, tensor in enumerate(self.tensors):
-            self.tensor_ranges[tensor.name] = Range(self.layout[i].offset, tensor.elements, 0)
+        self.tensor_ranges = {tensor.name: Range(tensor.begin, tensor.elements, 0) for tensor in self.layout}
         self._make()
 
     def _make(self) -> None:
@@ -72,18 +80,20 @@ class Engine:
     def stats(self) -> dict:
         return self.compressor.stats()
 
-    def extended(self, tensors: Sequence[Tensor]) -> "Engine":
+    def extended(self: _Engine, tensors: Sequence[Tensor]) -> _Engine:
         """An engine that knows more parameters, with the residuals of this one."""
         grown = self._like(self.tensors + list(tensors))
         grown.add_residuals(self, 1.0)
         return grown
 
-    def renewed(self) -> "Engine":
+    def renewed(self: _Engine) -> _Engine:
         """The same without residuals, and without the error of an exchange."""
         return self._like(self.tensors)
 
-    def _like(self, tensors: Sequence[Tensor]) -> "Engine":
-        return Engine(self.config, tensors, self.total_steps, self.threads, self.rank)
+    def _like(self: _Engine, tensors: Sequence[Tensor]) -> _Engine:
+        made = copy.copy(self)
+        made._know(tensors)
+        return made
 
     def ranges(self, names: Sequence[str]) -> List[Range]:
         """The ranges of the parameters of a bucket: neighbors in both are one range."""
@@ -143,7 +153,7 @@ class Engine:
 class ReducerEngine(Engine):
     """An engine whose compressor is that of a reducer: exchanges happen in the library."""
 
-    def __init__(self, comm: Comm, *arguments):
+    def __init__(self, comm: Comm, *arguments: Any):
         self.comm = comm
         super().__init__(*arguments)
 
@@ -156,15 +166,13 @@ class ReducerEngine(Engine):
         """The error that every exchange raises since one has failed."""
         return self.reducer.error
 
-    def _like(self, tensors: Sequence[Tensor]) -> "ReducerEngine":
-        return ReducerEngine(self.comm, self.config, tensors, self.total_steps, self.threads, self.rank)
-
 
 class ReducerBucket:
     """One bucket's exchange by a reducer."""
 
     def __init__(self, engine: ReducerEngine, ranges: Sequence[Range]):
-        self.reducer, self.ranges, self.size = engine.reducer, list(ranges), engine.comm.size
+        self.engine, self.reducer = engine, engine.reducer
+        self.ranges, self.size = list(ranges), engine.comm.size
 
     def run(self, step: int, values: torch.Tensor, times: Times) -> None:
         """Make values the mean over all ranks. Blocks."""

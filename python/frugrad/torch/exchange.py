@@ -25,13 +25,13 @@ _EXIT_DELAY = 0.1  # seconds
 class Handle:
     """A collective in progress. ``wait()`` returns when its result is in the caller's memory, or raises."""
 
-    def __init__(self, work=None, source: Optional[torch.Tensor] = None, target: Optional[torch.Tensor] = None):
+    def __init__(self, work: Any = None, source: Optional[torch.Tensor] = None, target: Optional[torch.Tensor] = None):
         self._work, self._source, self._target = work, source, target
 
     def wait(self) -> None:
         if self._work is not None:
             self._work.wait()
-        if self._source is not None:
+        if self._source is not None and self._target is not None:
             self._target.copy_(self._source)  # from the GPU; blocks until it is there
         self._work = self._source = None
 
@@ -39,7 +39,7 @@ class Handle:
 class Exchange:
     """One process group as a channel for bytes. All ranks make the same calls in the same order."""
 
-    def __init__(self, group=None):
+    def __init__(self, group: Any = None):
         if not dist.is_initialized():
             raise RuntimeError("torch.distributed has no process group yet: call init_process_group() first")
         self.group = group if group is not None else dist.group.WORLD
@@ -86,7 +86,7 @@ class Exchange:
         self.gather(padded, out).wait()
         return [row[:n].clone() for row, n in zip(out.view(self.size, -1), lengths)]
 
-    def sum(self, tensor: torch.Tensor):
+    def sum(self, tensor: torch.Tensor) -> Any:
         """All-reduce in place; the tensor is on the group's device. Returns c10d's Work."""
         return dist.all_reduce(tensor, group=self.group, async_op=True)
 
@@ -135,7 +135,7 @@ class Exchange:
         """The number of a rank of this group among all processes."""
         return rank if self.group is dist.group.WORLD else dist.get_global_rank(self.group, rank)
 
-    def _gather(self, sent: torch.Tensor, got: torch.Tensor):
+    def _gather(self, sent: torch.Tensor, got: torch.Tensor) -> Any:
         if self._into is None:
             try:
                 with warnings.catch_warnings():  # once only: it makes Python forget which warnings it has shown
@@ -158,7 +158,7 @@ class Exchange:
         return tensor if self.device.type == tensor.device.type else torch.empty_like(tensor, device=self.device)
 
     @staticmethod
-    def _handle(work, got: torch.Tensor, out: torch.Tensor) -> Handle:
+    def _handle(work: Any, got: torch.Tensor, out: torch.Tensor) -> Handle:
         return Handle(work) if got is out else Handle(work, got, out)
 
 
@@ -173,7 +173,7 @@ def layout_items(tensors: Iterable[Tensor]) -> Dict[str, str]:
             for i, t in enumerate(tensors)}
 
 
-def _device(group) -> torch.device:
+def _device(group: Any) -> torch.device:
     """The device of a group's tensors: the host if it supports that, else this process's GPU."""
     kinds = getattr(group, "_device_types", None)
     if kinds is None:

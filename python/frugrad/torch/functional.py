@@ -7,7 +7,7 @@ result has the size of the longest frame of this shape and config, and ends in z
 
 import functools
 import threading
-from typing import List, Sequence, Tuple, Union
+from typing import Any, List, Sequence, Tuple, Union
 
 import torch
 
@@ -54,7 +54,7 @@ class _Codec:
         out, addresses = torch.zeros(self.shape, device=self.device), [frame.data_ptr() for frame in frames]
         with self.lock, self.streams.current_device():
             compressor = self._compressor()
-            if self.device.type == "cuda":
+            if isinstance(compressor, CudaCompressor):
                 compressor.decode_add(step, addresses, scale, 0, self.count, out.data_ptr(), *self._stream())
                 compressor.check(*self._stream())
             else:
@@ -87,7 +87,8 @@ def _decompress_fake(frames: List[torch.Tensor], shape: List[int], config: str, 
     return frames[0].new_empty(shape, dtype=torch.float32)
 
 
-_compress_op, _decompress_op = _compress, _decompress
+_compress_op: Any = _compress
+_decompress_op: Any = _decompress
 if hasattr(torch.library, "custom_op"):
     _compress_op = torch.library.custom_op("frugrad::compress", _compress, mutates_args=())
     _decompress_op = torch.library.custom_op("frugrad::decompress", _decompress, mutates_args=())
@@ -96,7 +97,11 @@ if hasattr(torch.library, "custom_op"):
 
 
 def frame_length(frame: torch.Tensor) -> int:
-    """The length of a frame without the zeros behind it; waits for a GPU."""
+    """The length of a frame without the zeros behind it; waits for a GPU.
+
+    >>> frame_length(torch.cat([compress(torch.ones(100, 100)), torch.zeros(24, dtype=torch.uint8)]))
+    1976
+    """
     if frame.dtype != torch.uint8 or frame.numel() < _HEADER:
         raise FormatError(f"{frame.numel()} elements of {frame.dtype} are no frame")
     return min(int.from_bytes(bytes(frame[_LENGTH].tolist()), "little"), frame.numel())
@@ -125,6 +130,10 @@ def decompress(frames: Union[torch.Tensor, Sequence[torch.Tensor]], like: torch.
 
     Frames are not trusted: all of one is checked before anything is used. Raises FormatError or MismatchError, on a GPU
     ValueError. On a GPU that waits for the stream.
+
+    >>> frames = [compress(torch.full((64, 64), x)) for x in (1.0, 3.0)]
+    >>> decompress(frames, torch.empty(64, 64)).unique()
+    tensor([0., 2.])
     """
     listed = [frames] if isinstance(frames, torch.Tensor) else list(frames)
     if not listed:

@@ -52,6 +52,15 @@ class LocalSteps:
     there (``shared`` is true), or call ``exchange()`` before. Buffers (as of BatchNorm) are not exchanged. The weights
     of a GPU are copied to the host and back at every exchange. Memory: 8 bytes a parameter of the host, 4 more with
     momentum, and the residual.
+
+    >>> import torch, frugrad.torch
+    >>> model = torch.nn.Linear(100, 100)
+    >>> local = frugrad.torch.LocalSteps(model, torch.optim.AdamW(model.parameters()), every=2)
+    >>> for _ in range(3):
+    ...     model(torch.ones(1, 100)).sum().backward()
+    ...     _ = local.step()
+    >>> local.rounds, local.shared
+    (1, False)
     """
 
     def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, config: str = "sparseloco",

@@ -30,7 +30,8 @@ class HostWatch:
     def __init__(self, comm: Comm, propagate: bool):
         self._flag = Reducer(Config("dense"), Layout([Tensor("skipped", (1,))]), 0, 1, comm) if propagate else None
         self._value = torch.zeros(1)
-        self._rank, self._engine, self._seen = comm.rank, None, 0
+        self._rank, self._seen = comm.rank, 0
+        self._engine: Optional[ReducerEngine] = None
         self._found = (0, 0)  # step and blocks that nobody was told of
 
     def end_step(self, step: int, engine: ReducerEngine, floats: torch.Tensor) -> None:
@@ -81,7 +82,7 @@ class DeviceWatch:
 
     def end_step(self, floats: torch.Tensor) -> None:
         """On the stream that sums: the last bucket becomes NaN if one rank's gradient was."""
-        if self._propagate:
+        if self._total is not None:
             self._work.wait()
             floats.add_(self._total.to(floats.device))
 

@@ -9,7 +9,7 @@ import queue
 import threading
 import weakref
 from time import perf_counter
-from typing import Any, Callable, Iterable, Optional, Tuple
+from typing import Any, Callable, Iterable, List, Optional, Tuple, Union
 
 import torch
 
@@ -44,7 +44,7 @@ def raise_failure(frames: Iterable[torch.Tensor]) -> None:
 class ExchangeThread:
     """A thread that runs the exchanges of buckets in order."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._jobs: "queue.SimpleQueue" = queue.SimpleQueue()
         thread = threading.Thread(target=_run, args=(self._jobs,), name="frugrad", daemon=True)
         thread.start()
@@ -64,10 +64,11 @@ class ExchangeThread:
         around   a context for the job. If it sets a stream, the stream that waits for the future waits for that one
         here     that function runs the job itself, because the job only puts work onto streams
         """
-        devices = [result.device] if result.is_cuda else []
-        done, outcome = torch.futures.Future(devices=devices), []
+        devices: List[Union[int, str, torch.device]] = [result.device] if result.is_cuda else []
+        done: torch.futures.Future = torch.futures.Future(devices=devices)
+        outcome: List[Optional[BaseException]] = []
 
-        def unwrap(_):
+        def unwrap(_: torch.futures.Future) -> torch.Tensor:
             # An exception of a callback reaches DDP as an error; set_exception() would be an odd value to it.
             if outcome[0] is not None:
                 raise outcome[0]
@@ -115,7 +116,7 @@ class Times:
 
     __slots__ = ("calls", "bytes_sent", "bytes_dense", "compress", "wait", "decode", "python")
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.calls = self.bytes_sent = self.bytes_dense = 0
         self.compress = self.wait = self.decode = self.python = 0.0
 
@@ -131,8 +132,8 @@ class Clock:
     def __init__(self, times: Times, field: str):
         self.times, self.field = times, field
 
-    def __enter__(self):
+    def __enter__(self) -> None:
         self.begun = perf_counter()
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: Any) -> None:
         setattr(self.times, self.field, getattr(self.times, self.field) + perf_counter() - self.begun)

@@ -4,7 +4,7 @@ Types of ``torch.nn`` decide first. Attention that is built of linear layers is 
 models use (q_proj, query, c_attn, ...). What is not known is "other" and is treated like any matrix.
 """
 
-from typing import Dict, Optional, Tuple
+from typing import Dict, Iterable, Optional, Tuple
 
 import torch.nn as nn
 
@@ -38,7 +38,8 @@ def describe(model: nn.Module) -> Dict[int, Tensor]:
     return found
 
 
-def _tensor(full: str, parameter, path: str, module: nn.Module, modules, numbers) -> Tensor:
+def _tensor(full: str, parameter: nn.Parameter, path: str, module: nn.Module, modules: Dict[str, nn.Module],
+            numbers: Dict[str, int]) -> Tensor:
     role, owner = _role(full.rpartition(".")[2], path, module, modules)
     heads = kv_heads = number = 0
     if role.startswith("attn"):
@@ -49,7 +50,7 @@ def _tensor(full: str, parameter, path: str, module: nn.Module, modules, numbers
                   input_first=type(module).__name__ == "Conv1D" and parameter.dim() == 2)
 
 
-def _role(name: str, path: str, module: nn.Module, modules) -> Tuple[str, str]:
+def _role(name: str, path: str, module: nn.Module, modules: Dict[str, nn.Module]) -> Tuple[str, str]:
     """The role of a parameter, and the path of the attention module that it belongs to."""
     parent, _, own = path.rpartition(".")
     if name.endswith("bias"):
@@ -70,7 +71,7 @@ def _role(name: str, path: str, module: nn.Module, modules) -> Tuple[str, str]:
     return "other", ""
 
 
-def _number(module: Optional[nn.Module], names) -> int:
+def _number(module: Optional[nn.Module], names: Iterable[str]) -> int:
     for source in (module, getattr(module, "config", None)):
         for name in names:
             value = getattr(source, name, None)

@@ -28,24 +28,21 @@ _KNOWN = {kind.name: tuple(part.partition("=")[0] for part in kind.options.split
 class _Part:
     """The parameters of a group with the same kind of optimizer: one of the library's, with a range for each."""
 
-    def __init__(self, kind: str, params: List[torch.Tensor]):
+    def __init__(self, kind: str, params: List[torch.Tensor], group: Dict[str, Any], threads: int):
         self.kind, self.params = kind, params
         self.layout = _core.Layout(_core.Tensor(str(i), tuple(p.shape)) for i, p in enumerate(params))
-        self.begins = [self.layout[i].offset for i in range(len(params))]
+        self.begins = [tensor.begin for tensor in self.layout]
         self.counts = [p.numel() for p in params]
         self.steps = [0] * len(params)
-        self.spec: tuple = ()
-        self.optimizer: Optional[_core.Optimizer] = None
+        self.spec, self.optimizer = _spec(group), _core.Optimizer(self._text(group, threads), self.layout)
 
     def apply_options(self, group: Dict[str, Any], threads: int) -> None:
         """Apply the group's options as they are now; states are kept."""
-        names = (*_NAMES, "betas", "eps", "weight_decay", "options")
-        spec = tuple(group[name] for name in names)
+        spec = _spec(group)
         if spec == self.spec:
             return
         made = _core.Optimizer(self._text(group, threads), self.layout)
-        if self.optimizer is not None:
-            made.restore(self.optimizer.save())
+        made.restore(self.optimizer.save())
         self.spec, self.optimizer = spec, made
 
     def _text(self, group: Dict[str, Any], threads: int) -> str:
@@ -58,6 +55,11 @@ class _Part:
         if self.kind == group["variant"] and group["options"]:
             options.append(group["options"])
         return self.kind + ":" + ",".join(options)
+
+
+def _spec(group: Dict[str, Any]) -> tuple:
+    """The options of a group that an optimizer is made of."""
+    return tuple(group[name] for name in (*_NAMES, "betas", "eps", "weight_decay", "options"))
 
 
 class _Due(NamedTuple):
@@ -98,7 +100,18 @@ class SGC(torch.optim.Optimizer):
     everything else, "table" included: for "table" use DistributedDataParallel and frugrad.torch.hook instead. The
     first process's weights are broadcast when a group is added. Every process calls step() equally often; a
     parameter is updated if any of them has a gradient for it.
+
+    >>> import torch, frugrad.torch
+    >>> model = torch.nn.Linear(100, 100)
+    >>> opt = frugrad.torch.SGC(model.parameters(), lr=1e-3, s=64)
+    >>> model(torch.ones(1, 100)).sum().backward()
+    >>> opt.step()
+    >>> opt.states < 2 * sum(p.numel() for p in model.parameters())
+    True
     """
+
+    param_groups: List[Dict[str, Any]]
+    state: Any
 
     def __init__(self, params: Iterable, lr: float = 1e-3, variant: str = "table", s: Optional[int] = None,
                  kappa: Optional[int] = None, chunks: Optional[int] = None, rank: Optional[int] = None,
@@ -141,12 +154,12 @@ class SGC(torch.optim.Optimizer):
             large = p.dim() >= 2 and p.numel() >= self._min_size
             if p.numel():
                 ways.setdefault(group["variant"] if large else "adamw", []).append(p)
-        parts = [_Part(kind, params) for kind, params in ways.items()]
-        for part in parts:
+        parts: List[_Part] = []
+        for kind, params in ways.items():
             try:
-                part.apply_options(group, self._threads)
+                parts.append(_Part(kind, params, group, self._threads))
             except FrugradError as error:
-                shapes = ", ".join(sorted({"x".join(map(str, p.shape)) for p in part.params}))
+                shapes = ", ".join(sorted({"x".join(map(str, p.shape)) for p in params}))
                 raise type(error)(f"group {number}: {error} (parameters of {shapes})") from None
         return parts
 
@@ -160,7 +173,7 @@ class SGC(torch.optim.Optimizer):
                 loss = closure()
         with torch.no_grad():
             if self._exchange:
-                self._step_together()
+                self._step_together(self._exchange)
             else:
                 self._step_alone()
         return loss
@@ -190,7 +203,7 @@ class SGC(torch.optim.Optimizer):
                     due.append(_Due(part, i, float(group["lr"]), measured))
         return due
 
-    def _step_together(self) -> None:
+    def _step_together(self, exchange: _group.Group) -> None:
         """One sum over all: measurements, a number for each parameter (who has a gradient), and one for overflow."""
         due = self._due()
         flat = torch.zeros(sum(d.measured for d in due) + len(due) + 1)
@@ -208,7 +221,7 @@ class SGC(torch.optim.Optimizer):
                 flat[tail + number] = 1.0
             at += d.measured
         begin = time.perf_counter()
-        flat = self._exchange.mean(flat)
+        flat = exchange.mean(flat)
         self._seconds += time.perf_counter() - begin
         self._sent += 4 * flat.numel()
         self._dense += 4 * sum(d.part.counts[d.i] for d in due)

@@ -15,7 +15,7 @@ from .. import _core
 from .._lib import FrugradError, lib
 from ._floats import as_floats, bytes_tensor, check_gradient, check_parameter, put_back, tensor_bytes
 from ._group import AllGather, Group
-from .exchange import config_items, layout_items
+from .exchange import Exchange, config_items, layout_items
 
 _STATE = "frugrad"  # where a group's state is in a state_dict
 _TILE = 1 << 20  # entries compressed at a time; a multiple of every block length
@@ -30,24 +30,24 @@ class _Part:
         self.layout = _core.Layout(_core.Tensor(names[i], tuple(p.shape)) for i, p in enumerate(params))
         self.compressor = _core.Compressor(own.config, self.layout, own.total_steps, own.threads, own.group.rank)
         self.step = 0
-        self.spec: tuple = ()
-        self.optimizer: Optional[_core.Optimizer] = None
         self.kind = own.optimizer
         if self.kind.startswith("muon") and "threads=" not in self.kind:
             self.kind += (":" if ":" not in self.kind else ",") + f"threads={min(64, own.threads)}"
-        self.apply_options(group)
+        self.decay = float(group["weight_decay"])
+        self.optimizer = self._made(self.decay)
         self.params = [_Streamed(p, self, i) for i, p in enumerate(params)]
 
     def apply_options(self, group: Dict[str, Any]) -> None:
         """Apply the group's decay as it is now; states are kept."""
         decay = float(group["weight_decay"])
-        if self.spec == (decay,):
-            return
-        text = self.kind + (":" if ":" not in self.kind else ",") + f"decay={decay}" + (",decay_all=1" if decay else "")
-        made = _core.Optimizer(text, self.layout, self.compressor)
-        if self.optimizer is not None:
+        if decay != self.decay:
+            made = self._made(decay)
             made.restore(self.optimizer.save())
-        self.spec, self.optimizer = (decay,), made
+            self.decay, self.optimizer = decay, made
+
+    def _made(self, decay: float) -> _core.Optimizer:
+        text = self.kind + (":" if ":" not in self.kind else ",") + f"decay={decay}" + (",decay_all=1" if decay else "")
+        return _core.Optimizer(text, self.layout, self.compressor)
 
 
 class _Streamed:
@@ -55,7 +55,7 @@ class _Streamed:
 
     def __init__(self, p: torch.Tensor, part: _Part, i: int):
         self.p, self.part, self.name = p, part, part.layout[i].name
-        begin, count = part.layout[i].offset, p.numel()
+        begin, count = part.layout[i].begin, p.numel()
         tile = _TILE if part.optimizer.can_split(i) else count
         self.tiles = [(begin + at, min(tile, count - at)) for at in range(0, count, tile)]
         try:
@@ -118,6 +118,16 @@ class StreamingOptimizer(torch.optim.Optimizer):
     no scaler. To add up several backward passes, put all but the last into ``with opt.accumulate():``. A parameter that
     backward does not reach counts as a gradient of zero, so its residual is still sent. Weights that
     are not float32, contiguous and on the host are copied there and back, and rounded where they are shorter.
+
+    >>> import torch, frugrad.torch
+    >>> model = torch.nn.Linear(100, 100)
+    >>> opt = frugrad.torch.StreamingOptimizer(model.named_parameters(), lr=0.1)
+    >>> model(torch.ones(1, 100)).sum().backward()
+    >>> model.weight.grad is None
+    True
+    >>> opt.step()
+    >>> opt.stats()["bytes_dense"]
+    40400
     """
 
     def __init__(self, params: Iterable, lr: float = 0.1, config: str = "frugrad", optimizer: str = "merged",
@@ -199,15 +209,16 @@ class StreamingOptimizer(torch.optim.Optimizer):
             s.compress(s.p.grad, self._scratch)
             s.p.grad = None
             self._arrived.append(s)
-            self._send()
+            if self.group.exchange is not None:
+                self._send(self.group.exchange)
 
-    def _send(self) -> None:
+    def _send(self, exchange: Exchange) -> None:
         """Send off the buckets that are complete, in the order of the plan; bytes follow one bucket after lengths."""
         while len(self._sent) < len(self._buckets):
             bucket = self._buckets[len(self._sent)]
             if any(s.frames is None for s in bucket):
                 return
-            gathering = AllGather(self.group.exchange, _packed([frame for s in bucket for frame in s.frames]))
+            gathering = AllGather(exchange, _packed([frame for s in bucket for frame in s.frames or ()]))
             if self._sent:
                 self._sent[-1].post()
             self._sent.append(gathering)
@@ -240,14 +251,15 @@ class StreamingOptimizer(torch.optim.Optimizer):
             part.apply_options(group)
             rates[part] = float(group["lr"])
         mean = torch.empty(max((tile[1] for s in self._streamed for tile in s.tiles), default=0))
-        if self.group.size == 1:
+        exchange = self.group.exchange
+        if exchange is None or self.group.size == 1:
             for s in self._arrived:
-                s.update([[frame] for frame in s.frames], rates[s.part], mean)
+                s.update([[frame] for frame in s.frames or ()], rates[s.part], mean)
                 s.frames = None
             return
         if not self._buckets:
-            self._plan()
-        self._send()
+            self._plan(exchange)
+        self._send(exchange)
         if self._sent:
             self._sent[-1].post()
         for bucket in self._buckets:
@@ -257,9 +269,8 @@ class StreamingOptimizer(torch.optim.Optimizer):
                 s.update([list(next(tiles)) for _ in s.tiles], rates[s.part], mean)
                 s.frames = None
 
-    def _plan(self) -> None:
+    def _plan(self, exchange: Exchange) -> None:
         """At the first step: check that all processes train the same, and take the first one's order for all."""
-        exchange = self.group.exchange
         exchange.agree({"the number of parameters": len(self._streamed), "the optimizer": self.optimizer,
                         **config_items(self.config), **layout_items(t for part in self._parts for t in part.layout)})
         number = {s: i for i, s in enumerate(self._streamed)}

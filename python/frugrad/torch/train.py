@@ -17,7 +17,7 @@ import math
 import subprocess
 import sys
 from pathlib import Path
-from typing import List, Optional
+from typing import Callable, List, NoReturn, Optional
 
 import torch
 
@@ -41,11 +41,11 @@ from .trainer.workers import Exchange, make_exchange, make_planner, read_config
 
 
 class _Parser(argparse.ArgumentParser):
-    def error(self, message: str):
+    def error(self, message: str) -> NoReturn:
         raise UsageError(message)
 
 
-def _count(least: int, most: int):
+def _count(least: int, most: int) -> Callable[[str], int]:
     def read(text: str) -> int:
         if not text.isascii() or not text.isdigit() or not least <= int(text) <= most:
             raise argparse.ArgumentTypeError(f"'{text}' is not a whole number from {least} to {most}")
@@ -108,7 +108,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _open_task(model: Model, args, device: torch.device) -> Task:
+def _open_task(model: Model, args: argparse.Namespace, device: torch.device) -> Task:
     """The task of a model, with its data."""
     if not Path(args.data).is_dir():
         raise RunError(f"{args.data}: no such directory")
@@ -125,13 +125,13 @@ def _open_task(model: Model, args, device: torch.device) -> Task:
     return (Language if model.task == "language" else Sentences)(*common, tokens=args.tokens, length=length)
 
 
-def _usual_rate(model: Model, args, task: Task, optimizer: str) -> float:
+def _usual_rate(model: Model, args: argparse.Namespace, task: Task, optimizer: str) -> float:
     if model.task == "images":
         return 1e-3 if has_own_length(optimizer) else task.rate
     return min(8e-3, (task.rate if args.weights is None else 0.02) / model.options["width"])
 
 
-def _check(args, task: Task) -> None:
+def _check(args: argparse.Namespace, task: Task) -> None:
     if args.hold_out and args.judge == "test":
         raise UsageError("--judge: with --hold-out the run is evaluated on the held-out samples, not on the test split")
     if args.judge and not task.has(args.judge):
@@ -164,7 +164,7 @@ def _metrics(score: Score, language: bool) -> dict:
             "correlation": known.get("matthews"), **known}
 
 
-def _summary(args, result: Result, run: Run, seconds: float, text: str) -> dict:
+def _summary(args: argparse.Namespace, result: Result, run: Run, seconds: float, text: str) -> dict:
     gpu, score, language = run.device.type == "cuda", result.score, run.language
     return {
         **_metrics(score, language),
@@ -201,7 +201,7 @@ def _print(summary: dict) -> None:
           f"  method {summary['config']}\n  optimizer {summary['optimizer']}")
 
 
-def _make_exchange(flat: Flat, planner: Compressor, args, rank: Optional[int], rounds: int) -> Exchange:
+def _make_exchange(flat: Flat, planner: Compressor, args: argparse.Namespace, rank: Optional[int], rounds: int) -> Exchange:
     if rank:
         return PowerSGD(flat, args.workers, rank)
     gossip, can = planner.config.option("reduce") == "gossip", can_simulate(planner.config)
@@ -211,7 +211,7 @@ def _make_exchange(flat: Flat, planner: Compressor, args, rank: Optional[int], r
     return (simulate if can and (gossip or flat.grad.is_cuda) else make_exchange)(flat, planner, args.workers, rounds, args.threads)
 
 
-def train(args) -> dict:
+def train(args: argparse.Namespace) -> dict:
     """Run what the command line asks for, and return the summary."""
     schedule, named = parse_schedule(args.schedule), parse_model(args.model)
     rank = parse_rank(args.method)
@@ -268,7 +268,7 @@ def main(argv: Optional[List[str]] = None) -> int:
     except (RunError, FrugradError) as error:
         print(f"frugrad: {error}", file=sys.stderr)
         return 1
-    except torch.cuda.OutOfMemoryError if hasattr(torch.cuda, "OutOfMemoryError") else MemoryError as error:
+    except getattr(torch.cuda, "OutOfMemoryError", MemoryError) as error:
         print(f"frugrad: out of memory: {str(error).splitlines()[0]}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

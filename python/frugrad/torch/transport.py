@@ -10,7 +10,7 @@ failing the whole group, so the transport has ``exchange``, which blocks, in pla
 
 import ctypes
 from ctypes import byref
-from typing import Any, Dict, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 import torch
 import torch.distributed as dist
@@ -31,14 +31,15 @@ def _tensor(address: int, n: int, dtype: torch.dtype = torch.uint8) -> torch.Ten
     return torch.frombuffer(_view(address, n, _WRITABLE), dtype=dtype)
 
 
-def host_group(group, device: torch.device):
+def host_group(group: Any, device: torch.device) -> Any:
     """The group itself where it can send from the host; otherwise a gloo group of the same ranks. Collective."""
     if device.type == "cpu":
         return group
     if group is dist.group.WORLD:
         return dist.new_group(backend="gloo")
+    options: Dict[str, Any] = {"backend": "gloo", "use_local_synchronization": True}
     try:
-        return dist.new_group(dist.get_process_group_ranks(group), backend="gloo", use_local_synchronization=True)
+        return dist.new_group(dist.get_process_group_ranks(group), **options)
     except (AttributeError, TypeError):
         raise RuntimeError("this config is exchanged over the host, and the process group cannot send from there: make"
                            " it with backend 'cpu:gloo,cuda:nccl', or use PyTorch 2.1 or later") from None
@@ -47,17 +48,17 @@ def host_group(group, device: torch.device):
 class _Channel:
     """The callbacks. An exception must not pass through C: it is kept, and the library gets its text."""
 
-    def __init__(self, group):
+    def __init__(self, group: Any):
         self.group = group
         self.error: Optional[BaseException] = None
         self._posted: Dict[int, Any] = {}  # c10d's Work by handle
         self._last = 0
 
-    def _start(self, m):
+    def _start(self, m: _lib.Message) -> Any:
         start = self.group.send if m.sending else self.group.recv
         return start([_tensor(m.data, m.bytes)], m.peer, _TAG + m.tag)
 
-    def post(self, _ctx, message) -> int:
+    def post(self, _ctx: Any, message: Any) -> int:
         """Start a message."""
         try:
             m = message.contents
@@ -68,7 +69,7 @@ class _Channel:
         except BaseException as error:
             return self._fail(error)
 
-    def exchange(self, _ctx, messages, n: int) -> int:
+    def exchange(self, _ctx: Any, messages: Any, n: int) -> int:
         """Start the messages that are not posted, then wait for all that are not complete."""
         try:
             works = []
@@ -96,7 +97,7 @@ class Comm(Owned):
 
     _destroy = "frug_comm_destroy"
 
-    def __init__(self, group, rank: int, size: int):
+    def __init__(self, group: Any, rank: int, size: int):
         self.rank, self.size = rank, size
         self._channel = _Channel(group)
         # The library calls and reads these as long as the group lives.
@@ -119,11 +120,11 @@ class _ReducerCompressor(Compressor):
         self.config, self.layout, self._reducer = reducer.config, reducer.layout, reducer
         self.handle = lib.frug_reducer_compressor(reducer.handle)
 
-    def __del__(self):
+    def __del__(self) -> None:
         self.handle = None
 
 
-_ABANDONED = []  # reducers whose messages may be under way still
+_ABANDONED: List["Reducer"] = []  # reducers whose messages may be under way still
 
 
 class Reducer(Owned):
@@ -140,7 +141,7 @@ class Reducer(Owned):
         self._guarded(super().__init__, lib.frug_reducer_create, config.handle, layout.handle, byref(options),
                       comm.handle)
 
-    def _guarded(self, function, *arguments) -> None:
+    def _guarded(self, function: Callable, *arguments: Any) -> None:
         try:
             function(*arguments)
         except FrugradError as error:

@@ -1,6 +1,6 @@
 """Weights and gradients of a model as one buffer each, in an order in which tensors of one kind are consecutive."""
 
-from typing import Iterable, List, NamedTuple
+from typing import Iterable, List, NamedTuple, Tuple
 
 import torch
 
@@ -28,7 +28,7 @@ class Flat:
         least, dense = int(config.option("min_size")), config.option("vectors") == "dense"
         known = describe(model)
 
-        def kind(p: torch.Tensor):
+        def kind(p: torch.Tensor) -> Tuple[bool, bool]:
             return p.numel() < least or (p.dim() < 2 and dense), p.dim() < 2
 
         params = sorted(model.parameters(), key=kind)
@@ -53,7 +53,8 @@ class Flat:
 
     def groups_without(self, tensors: Iterable[int]) -> List[Group]:
         """The groups without some tensors: what is left of each, in one or several ranges."""
-        cut = [(self.layout[i].offset, self.layout[i].offset + self.sizes[i]) for i in sorted(tensors)]
+        places = [self.layout[i].place for i in sorted(tensors)]
+        cut = [(place.start, place.stop) for place in places]
         left: List[Group] = []
         for group in self.groups:
             at = group.begin

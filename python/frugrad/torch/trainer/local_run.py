@@ -1,6 +1,6 @@
 """Workers with weights and optimizers of their own: local steps (option ``local``), and gossip (``reduce=gossip``)."""
 
-from typing import List
+from typing import Any, List
 
 import torch
 
@@ -9,6 +9,7 @@ from ..local_steps import OuterStep
 from . import UsageError
 from .loop import Run
 from .optimizers import FlatOptimizer
+from .simulated_frames import SimulatedFrames
 
 
 def has_own_weights(config: Config) -> bool:
@@ -27,7 +28,7 @@ def check_own_optimizer(text: str, config: Config) -> None:
 class OwnWeights(Run):
     """A run whose workers each have their own weights and optimizer; ``shared`` is evaluated."""
 
-    def __init__(self, *arguments, optimizers: List[FlatOptimizer]):
+    def __init__(self, *arguments: Any, optimizers: List[FlatOptimizer]):
         super().__init__(*arguments)
         self.optimizers = optimizers
         self.clip.whole = False  # each worker's own gradient is limited
@@ -63,7 +64,7 @@ class LocalRun(OwnWeights):
     step by the mean of what workers send.
     """
 
-    def __init__(self, *arguments, config: Config, optimizers: List[FlatOptimizer]):
+    def __init__(self, *arguments: Any, config: Config, optimizers: List[FlatOptimizer]):
         super().__init__(*arguments, optimizers=optimizers)
         self.every, self.outer = int(config.option("local")), OuterStep(config, self.shared)
         self.copies = 2 if self.outer.momentum is None else 3
@@ -90,17 +91,19 @@ class GossipRun(OwnWeights):
 
     copies = 3  # of a worker: weights, what others know of them, and the mean of what is known
 
-    def __init__(self, *arguments, config: Config, optimizers: List[FlatOptimizer]):
+    def __init__(self, *arguments: Any, config: Config, optimizers: List[FlatOptimizer]):
         super().__init__(*arguments, optimizers=optimizers)
         self.gamma, count = float(config.option("gamma")), len(optimizers)
         self.known = torch.stack(self.weights)
         self.neighbors = [sorted({(i - 1) % count, (i + 1) % count} - {i}) for i in range(count)]
 
     def _exchange(self, step: int) -> int:
+        frames = self.exchange
+        assert isinstance(frames, SimulatedFrames)
         with self.clock("compress"):
             for worker, weights in enumerate(self.weights):
                 torch.sub(weights, self.known[worker], out=self.flat.grad)
-                self.exchange.encode(worker, step)
+                frames.encode(worker, step)
                 self.known[worker] += self.flat.grad
         with self.clock("decode"):
             self.shared.zero_()
@@ -108,4 +111,4 @@ class GossipRun(OwnWeights):
                 for other in near:
                     weights.add_(self.known[other] - known, alpha=self.gamma / (1 + len(near)))
                 self.shared.add_(weights, alpha=1 / len(self.weights))
-        return self.exchange.length * len(self.neighbors[0])
+        return frames.length * len(self.neighbors[0])

@@ -5,6 +5,7 @@ from typing import List, NamedTuple, Optional
 
 import torch
 
+from ..._core import Compressor
 from . import RunError
 from .flat import Flat
 from .optimizers import FlatOptimizer
@@ -28,7 +29,7 @@ class Clip:
     """
 
     def __init__(self, limit: Optional[float], flat: Flat, whole: bool):
-        self.limit, self.flat, self.whole = limit, flat, whole
+        self.limit, self.flat, self.whole = limit or 0.0, flat, whole
         self.auto, self.limited = limit is None, torch.zeros((), device=flat.grad.device)
         self.norm, self.weight = torch.zeros((), device=flat.grad.device), 0.0
         self.squares = torch.zeros((), device=flat.grad.device)
@@ -105,7 +106,7 @@ class Run:
     copies = 1  # of the weights that a worker has
 
     def __init__(self, plan: Plan, model: torch.nn.Module, task: Task, flat: Flat, passes: Passes,
-                 exchange: Exchange, optimizer: FlatOptimizer, clip: Optional[float], planner, log: Log,
+                 exchange: Exchange, optimizer: FlatOptimizer, clip: Optional[float], planner: Compressor, log: Log,
                  language: bool):
         self.passes = passes
         self.plan, self.model, self.task, self.flat, self.exchange = plan, model, task, flat, exchange

@@ -6,7 +6,7 @@ A name may have options behind a colon, as ``gpt2-small:layers=2,width=64``. Mod
 
 import functools
 import math
-from typing import Callable, Dict, List, NamedTuple, Optional
+from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import torch
 import torch.nn as nn
@@ -192,7 +192,7 @@ class Bert(nn.Module):
 
 # ---- names
 
-_TABLE = {
+_TABLE: Dict[str, Tuple[str, Callable[..., nn.Module], Dict[str, float]]] = {
     "resnet18": ("images", _resnet([2, 2, 2, 2], 1), {"width": 64}),
     "resnet50": ("images", _resnet([3, 4, 6, 3], 4), {"width": 64}),
     "gpt2-small": ("language", GPT2, {"layers": 12, "width": 768, "heads": 12, "length": 1024, "dropout": 0.1}),

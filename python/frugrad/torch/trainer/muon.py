@@ -35,8 +35,7 @@ class MuonPart:
         for i in tensors:
             tensor = flat.layout[i]
             shape = tensor.shape[0], math.prod(tensor.shape[1:])
-            ends = tensor.offset, tensor.offset + shape[0] * shape[1]
-            pair = flat.weights[ends[0]:ends[1]].view(shape), flat.grad[ends[0]:ends[1]].view(shape)
+            pair = flat.weights[tensor.place].view(shape), flat.grad[tensor.place].view(shape)
             self.shapes.setdefault(shape, []).append(pair)
         self.means = {shape: torch.zeros(len(pairs), *shape, device=flat.grad.device)
                       for shape, pairs in self.shapes.items() if momentum}

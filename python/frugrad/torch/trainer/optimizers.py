@@ -61,20 +61,20 @@ class _Part:
         self.mu, self.beta1 = float(options.get("momentum", 0.9)), float(options.get("beta1", 0.9))
         self.beta2, self.eps = float(options.get("beta2", 0.95)), float(options.get("eps", 1e-8))
         first = (kind == "sgd" and self.mu > 0) or kind == "adamw" or self.inertial
-        self.first = torch.zeros_like(self.g) if first else None
-        self.second = torch.zeros_like(self.g) if kind in ("adamw", "adam-merged") else None
-        self.most = sum(4 * len(x) for x in (self.first, self.second) if x is not None)
+        second = kind in ("adamw", "adam-merged")
+        self.first, self.second = (torch.zeros_like(self.g if used else self.g[:0]) for used in (first, second))
+        self.most = 4 * (len(self.first) + len(self.second))
 
     def step(self, t: int, rate: float, gain: float, inertia: float, left: float) -> None:
         """t from 1 on; ``left`` is the product of all inertia so far."""
         if self.decay:
             self.w.mul_(1 - rate * self.decay)
         if self.inertial and inertia == 0 and left == 0:
-            self.first, self.inertial = None, False
+            self.first, self.inertial = self.g[:0], False
         if self.kind == "sign":
             self.w.add_(self.g.sign(), alpha=-rate)
         elif self.kind == "sgd":
-            self.w.add_(self.g if self.first is None else self.first.mul_(self.mu).add_(self.g), alpha=-rate)
+            self.w.add_(self.first.mul_(self.mu).add_(self.g) if len(self.first) else self.g, alpha=-rate)
         elif self.kind == "merged" and not self.inertial:
             self.w.add_(self.g, alpha=-rate * gain)
         elif self.kind == "merged":

@@ -8,7 +8,7 @@ minute for GPT-2 small.
 
 import contextlib
 import sys
-from typing import Callable, ContextManager, List, Optional, Tuple
+from typing import Callable, ContextManager, Iterator, List, Optional, Tuple
 
 import torch
 
@@ -23,7 +23,9 @@ Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # of a model's outp
 
 def autocast(device: torch.device) -> ContextManager:
     """bf16 on a GPU; float32 elsewhere."""
-    return torch.autocast("cuda", dtype=torch.bfloat16) if device.type == "cuda" else contextlib.nullcontext()
+    if device.type == "cuda":
+        return torch.autocast("cuda", dtype=torch.bfloat16)
+    return contextlib.nullcontext()
 
 
 class Passes:
@@ -41,6 +43,7 @@ class Passes:
 
     def backward(self) -> None:
         """Write the gradient of the last batch to ``flat.grad``."""
+        assert self._value is not None, "forward() comes first"
         self._flat.grad.zero_()
         self._value.backward()
         self._value = None
@@ -52,14 +55,14 @@ class RecordedPasses(Passes):
     def __init__(self, model: torch.nn.Module, loss: Loss, flat: Flat):
         super().__init__(model, loss, flat)
         self._stream, self._batches = torch.cuda.Stream(), 0
-        self._batch: Batch = ()
+        self._batch: Optional[Batch] = None
         self._graphs: Optional[Tuple[torch.cuda.CUDAGraph, torch.cuda.CUDAGraph]] = None
 
     def forward(self, batch: Batch) -> torch.Tensor:
         self._batches += 1
         if self._batches == _WARM_UP + 1:
             self._record(batch)
-        if self._graphs is None:
+        if self._graphs is None or self._batch is None:
             with self._beside():
                 return super().forward(batch)
         for mine, given in zip(self._batch, batch):
@@ -74,7 +77,7 @@ class RecordedPasses(Passes):
             super().backward()
 
     @contextlib.contextmanager
-    def _beside(self):
+    def _beside(self) -> Iterator[None]:
         """On the stream of the recording, between what the current stream did and what it does next."""
         current = torch.cuda.current_stream()
         self._stream.wait_stream(current)
@@ -85,7 +88,7 @@ class RecordedPasses(Passes):
     def _record(self, batch: Batch) -> None:
         """Record both passes; where that fails, later batches are computed like the first."""
         forward, backward = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
-        self._batch = tuple(x.clone() for x in batch)
+        self._batch = batch[0].clone(), batch[1].clone()
         try:
             with torch.cuda.graph(forward, stream=self._stream):
                 self._recorded_loss = super().forward(self._batch)
@@ -102,10 +105,11 @@ class CompiledPasses(RecordedPasses):
     other shapes."""
 
     def __init__(self, model: torch.nn.Module, blocks: List[torch.nn.Module], loss: Loss, flat: Flat):
-        super().__init__(model, torch.compile(loss, dynamic=False), flat)
+        compiled: Callable = getattr(torch, "compile")  # PyTorch 2 has it
+        super().__init__(model, compiled(loss, dynamic=False), flat)
         self._blocks = blocks
         for block in blocks:
-            block.forward = torch.compile(block.forward, dynamic=False)
+            block.forward = compiled(block.forward, dynamic=False)
 
     def _record(self, batch: Batch) -> None:
         super()._record(batch)

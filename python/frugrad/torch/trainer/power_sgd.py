@@ -48,8 +48,8 @@ class PowerSGD(Exchange):
         self.matrices: List[Tuple[torch.Tensor, torch.Tensor]] = []  # the mean, and Q
         self.dense: List[Tuple[int, int]] = []  # ranges
         floats = 0
-        for tensor in (flat.layout[i] for i in range(len(flat.sizes))):
-            begin, end, rows = tensor.offset, tensor.offset + tensor.elements, tensor.shape[0]
+        for tensor in flat.layout:
+            begin, end, rows = tensor.begin, tensor.begin + tensor.elements, tensor.shape[0]
             columns = tensor.elements // rows
             if rank * (rows + columns) < tensor.elements:
                 factor = torch.randn(columns, rank, generator=made).to(flat.grad.device)

@@ -6,7 +6,7 @@ import math
 import statistics
 import sys
 import time
-from typing import Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 import torch
 
@@ -26,14 +26,14 @@ class Clock:
         self._marks: List[Tuple[str, object, object]] = []
         self._begun = self._now()
 
-    def _now(self):
+    def _now(self) -> Any:
         if not self.gpu:
             return time.perf_counter()
         event = torch.cuda.Event(enable_timing=True)
         event.record()
         return event
 
-    def _between(self, a, b) -> float:
+    def _between(self, a: Any, b: Any) -> float:
         return a.elapsed_time(b) if self.gpu else 1e3 * (b - a)
 
     @contextlib.contextmanager

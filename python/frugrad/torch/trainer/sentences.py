@@ -2,7 +2,7 @@
 
 import math
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 import torch
 
@@ -48,7 +48,7 @@ class Sentences(Task):
 
     rate, at_once = 0.06, 256  # of a width of 1
 
-    def __init__(self, folder: Path, *arguments, tokens: Optional[str], length: int):
+    def __init__(self, folder: Path, *arguments: Any, tokens: Optional[str], length: int):
         super().__init__(folder, *arguments)
         if tokens is None:
             raise UsageError("--tokens: sentences need the file of a WordPiece vocabulary")
@@ -94,9 +94,9 @@ class Sentences(Task):
         return torch.tensor(samples, device=self.device), torch.tensor(labels, device=self.device)
 
     def _score(self, loss: float, right: float, asked: float, both: float, said: float, are: float) -> Score:
-        extra: Dict[str, float] = {}
+        score = super()._score(loss, right, asked, both, said, are)
         if self.table.metric == "f1":
-            extra["f1"] = f1(both, said, are)
-        elif self.table.metric == "matthews":
-            extra["matthews"] = matthews(both, said, are, asked)
-        return super()._score(loss, right, asked, both, said, are)._replace(**extra)
+            return score._replace(f1=f1(both, said, are))
+        if self.table.metric == "matthews":
+            return score._replace(matthews=matthews(both, said, are, asked))
+        return score

@@ -6,7 +6,7 @@ frame is that of a real one, which the library makes of the values that are sent
 changes and every some hundred steps.
 """
 
-from typing import List, Tuple
+from typing import Any, List, Optional, Tuple
 
 import torch
 
@@ -44,7 +44,8 @@ class SimulatedFrames(Exchange):
         self.total = torch.zeros_like(flat.grad)
         self._real = Compressor(Config(planner.config.text + ",feedback=none,mask=auto"), flat.layout, steps, threads)
         self._frame = torch.empty(self._real.bound(0, flat.n), dtype=torch.uint8)
-        self._own_state, self.length, self._shares = lib.frug_compressor_state_size(planner.handle), 0, None
+        self._own_state, self.length = lib.frug_compressor_state_size(planner.handle), 0
+        self._shares: Optional[List[float]] = None
         self._plan: List[Tuple[int, int, int]] = []  # begin, end and number of sent entries of compressed tensors
 
     def add_gradient(self, worker: int, step: int) -> None:
@@ -114,7 +115,7 @@ class OneBit(SimulatedFrames):
 class TensorTopK(SimulatedFrames):
     """The largest entries of each tensor, without a residual, with a plain one or with DGC's momentum."""
 
-    def __init__(self, *arguments):
+    def __init__(self, *arguments: Any):
         super().__init__(*arguments)
         config = self.planner.config
         self.mu = float(config.option("momentum"))

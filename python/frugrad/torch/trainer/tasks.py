@@ -7,7 +7,7 @@ never opens the test files. The samples of a step are the same for any number of
 import json
 import math
 from pathlib import Path
-from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -31,7 +31,8 @@ class Score(NamedTuple):
 class Task:
     """Base of all tasks. Subclasses read a split (``_read``) and make batches of it (``_samples``)."""
 
-    rate, at_once, files = 0.0, 64, {}  # type: float, int, Dict[str, str]
+    rate, at_once, vocab = 0.0, 64, 0
+    files: Dict[str, str] = {}
 
     def __init__(self, folder: Path, device: torch.device, seed: int, hold_out: int):
         self.folder, self.device, self.seed, self.hold_out = folder, device, seed, hold_out
@@ -136,7 +137,7 @@ class Images(Task):
     rate, at_once, vocab = 0.05, 1000, 0
     files = {"train": "data_batch_1.bin", "test": "test_batch.bin"}
 
-    def __init__(self, *arguments, augment: bool = True):
+    def __init__(self, *arguments: Any, augment: bool = True):
         super().__init__(*arguments)
         self.augment = augment
 
@@ -183,7 +184,7 @@ class Language(Task):
 
     rate, at_once = 0.4, 16  # of a width of 1
 
-    def __init__(self, *arguments, tokens: Optional[str], length: int):
+    def __init__(self, *arguments: Any, tokens: Optional[str], length: int):
         super().__init__(*arguments)
         if tokens not in (None, "bytes"):
             raise UsageError(f"--tokens: '{tokens}' is not for texts here; bytes, or none for files of tokens")

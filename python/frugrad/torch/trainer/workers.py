@@ -6,7 +6,7 @@ would send: a frame to each of the others, or its part of a ring.
 
 import math
 import sys
-from typing import List
+from typing import Callable, Dict, List
 
 import torch
 
@@ -46,16 +46,16 @@ class Exchange:
         self.dense_bytes = 8 * flat.n * (workers - 1) // workers  # of a step of a ring
         self.density, self.sent = 1.0, self.dense_bytes  # of the last step
         self.state_bytes = 0  # of one worker
-        self.total = torch.zeros_like(flat.grad) if type(self) is Exchange and workers > 1 else None
+        self.total = torch.zeros_like(flat.grad if type(self) is Exchange and workers > 1 else flat.grad[:0])
 
     def add_gradient(self, worker: int, step: int) -> None:
         """Add the gradient of a worker, in ``flat.grad``."""
-        if self.total is not None:
+        if len(self.total):
             self.total.add_(self.flat.grad)
 
     def mean(self, step: int) -> None:
         """Write the mean to ``flat.grad``."""
-        if self.total is not None:
+        if len(self.total):
             torch.mul(self.total, 1 / self.workers, out=self.flat.grad)
             self.total.zero_()
 
@@ -100,9 +100,10 @@ class Frames(Exchange):
         super().__init__(flat, workers)
         self.each, self.planner, self.transform = each, planner, Transform(planner.config, flat)
         room = each[0].bound(0, flat.n) + 15 & ~15
-        make = torch.empty if device.type == "cpu" else torch.zeros
+        make: Callable[..., torch.Tensor] = torch.empty if device.type == "cpu" else torch.zeros
         self.frames = [make(room, dtype=torch.uint8, device=device) for _ in each]
-        self.lengths, self._densities = [0] * workers, {}
+        self.lengths = [0] * workers
+        self._densities: Dict[int, float] = {}
         # The state of one worker, and the frames of all workers, which it has while it decodes them.
         self.state_bytes = lib.frug_compressor_state_size(planner.handle)
         self.most = 0

@@ -75,9 +75,17 @@ static inline int32x4_t add_products(int32x4_t sum, int8x16_t w, int8x16_t x) {
     return vpadalq_s16(sum, vmlal_high_s8(vmull_s8(vget_low_s8(w), vget_low_s8(x)), w, x));
 }
 
+#if defined(__clang__)
+#define HAS_DOT __attribute__((target("dotprod")))
+#define SDOT    "sdot"
+#else
+#define HAS_DOT
+#define SDOT ".arch armv8.2-a+dotprod\n\tsdot"
+#endif
+
 /* The same by one instruction that not every CPU has. */
-static inline int32x4_t add_dot_products(int32x4_t sum, int8x16_t w, int8x16_t x) {
-    __asm__(".arch armv8.2-a+dotprod\n\tsdot %0.4s, %1.16b, %2.16b" : "+w"(sum) : "w"(w), "w"(x));
+HAS_DOT static inline int32x4_t add_dot_products(int32x4_t sum, int8x16_t w, int8x16_t x) {
+    __asm__(SDOT " %0.4s, %1.16b, %2.16b" : "+w"(sum) : "w"(w), "w"(x));
     return sum;
 }
 
@@ -100,7 +108,7 @@ static inline int32x4_t add_dot_products(int32x4_t sum, int8x16_t w, int8x16_t x
     }
 
 WINDOWS(windows_neon, add_products)
-WINDOWS(windows_dot, add_dot_products)
+HAS_DOT WINDOWS(windows_dot, add_dot_products)
 
 #define KERNEL(slots, windows_function)                                                                                \
     {                                                                                                                  \
@@ -113,5 +121,5 @@ WINDOWS(windows_dot, add_dot_products)
 #define ADJACENT_SLOTS                                                                                                 \
     { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 }
 
-const frugi_sparse_kernel frugi_sparse_kernel_neon = KERNEL(SPLIT_SLOTS, windows_neon);
+    const frugi_sparse_kernel frugi_sparse_kernel_neon = KERNEL(SPLIT_SLOTS, windows_neon);
 const frugi_sparse_kernel frugi_sparse_kernel_dot = KERNEL(ADJACENT_SLOTS, windows_dot);

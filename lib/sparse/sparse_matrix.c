@@ -238,7 +238,7 @@ typedef struct dense_matrix {
     bool int8;
 } dense_matrix;
 
-static float read_dense(const void *ctx, uint32_t row, float *dst) {
+static float read_dense(void *ctx, uint32_t row, float *dst) {
     const dense_matrix *d = ctx;
     const float *w = d->w + row * d->row_stride;
     float scale = d->int8 ? frugi_int8_scale(w, d->cols, d->column_stride) : 1.0f;
@@ -249,13 +249,19 @@ static float read_dense(const void *ctx, uint32_t row, float *dst) {
     return scale;
 }
 
+frug_status frugi_sparse_kernel_chosen(const frugi_sparse_kernel **kernel) {
+    frugi_isa isa = frugi_isa_chosen();
+    FRUG_FAIL_IF(isa == FRUGI_ISA_COUNT, FRUG_ERR_CONFIG, "FRUG_ISA names a variant that this CPU does not support");
+    *kernel = frugi_sparse_kernel_for(isa);
+    return FRUG_OK;
+}
+
 frug_status frug_sparse_create(const float *w, uint32_t rows, uint32_t cols, int input_first, frug_sparse_code code,
                                frug_sparse **matrix) {
     FRUG_FAIL_IF(w == NULL || matrix == NULL || rows == 0 || cols == 0, FRUG_ERR_ARG, "no weights, or an empty matrix");
     FRUG_FAIL_IF(code != FRUG_SPARSE_F32 && code != FRUG_SPARSE_INT8, FRUG_ERR_ARG, "unknown code of weights");
-    frugi_isa isa = frugi_isa_chosen();
-    FRUG_FAIL_IF(isa == FRUGI_ISA_COUNT, FRUG_ERR_CONFIG, "FRUG_ISA names a variant that this CPU does not support");
+    const frugi_sparse_kernel *kernel = NULL;
+    FRUG_TRY(frugi_sparse_kernel_chosen(&kernel));
     dense_matrix dense = {w, cols, input_first ? 1 : cols, input_first ? rows : 1, code == FRUG_SPARSE_INT8};
-    return frugi_sparse_build(&(frugi_row_source){&dense, read_dense}, rows, cols, code, frugi_sparse_kernel_for(isa),
-                              matrix);
+    return frugi_sparse_build(&(frugi_row_source){&dense, read_dense}, rows, cols, code, kernel, matrix);
 }

@@ -39,12 +39,16 @@ struct frug_sparse {
 
 /** Where the rows of a matrix come from, one at a time. */
 typedef struct frugi_row_source {
-    const void *ctx;
+    void *ctx;
     /** Write a row as dense f32, and return its scale: weights are what was written times it. */
-    float (*read)(const void *ctx, uint32_t row, float *dst);
+    float (*read)(void *ctx, uint32_t row, float *dst);
 } frugi_row_source;
 
-/** Pack the rows of a source. int8: what it writes are integers of -127 to 127. Every row is read twice. */
+/** The kernel in use; FRUG_ERR_CONFIG if FRUG_ISA names none that runs here. */
+frug_status frugi_sparse_kernel_chosen(const frugi_sparse_kernel **kernel);
+
+/** Pack the rows of a source. int8: what it writes are integers of -127 to 127. The rows are read in
+ *  their order, twice. */
 frug_status frugi_sparse_build(const frugi_row_source *source, uint32_t rows, uint32_t cols, frug_sparse_code code,
                                const frugi_sparse_kernel *kernel, frug_sparse **matrix);
 

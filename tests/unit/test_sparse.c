@@ -128,7 +128,7 @@ typedef struct dense_source {
     int int8;
 } dense_source;
 
-static float read_row(const void *ctx, uint32_t row, float *dst) {
+static float read_row(void *ctx, uint32_t row, float *dst) {
     const dense_source *s = ctx;
     const float *w = s->m->w + (size_t)row * s->m->cols;
     float scale = s->int8 ? frugi_int8_scale(w, s->m->cols, 1) : 1.0f;

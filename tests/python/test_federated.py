@@ -158,7 +158,7 @@ class Runs(unittest.TestCase):
                         loss = ((own(data) - target)**2).mean()
                         loss.backward()
                         optimizer.step()
-                    client.push(own.state_dict(), float(loss))
+                    client.push(own.state_dict(), loss.item())
                 return client.weights()
 
         server = federated.Server(model().state_dict(), clients=f"{self.folder}/clients.txt",
@@ -205,6 +205,24 @@ class Runs(unittest.TestCase):
                 self.assertIn("join with frugrad.federated.Client in Python", done.stderr)
         refused = [line for line in lines.output if re.search("al: refused: the client's model has .* parameters", line)]
         self.assertEqual(len(refused), 4 if support.PROGRAM else 3, lines.output)
+
+    def test_a_model_of_more_tensors_than_fit_into_the_job(self):
+        make_keys(self.folder, "al")
+        model = {f"layer.{i}.weight": np.zeros((1, 2), np.float32) for i in range(3000)}
+        with federated.Server(model, clients=f"{self.folder}/clients.txt", directory=f"{self.folder}/run",
+                              listen="127.0.0.1:0", rounds=1, linger=5) as server:
+            server.start()
+
+            def client():
+                return federated.Client(f"127.0.0.1:{server.port}", key=f"{self.folder}/al", server=server.key)
+
+            with client() as al, self.assertRaisesRegex(frugrad.CommError, "2 parameters and other tensors"):
+                al.join({"layer.0.weight": np.zeros((1, 2))}, examples=1)
+            with client() as al:
+                al.join(model, examples=1)
+                self.assertTrue(al.push({name: value + 1 for name, value in al.pull().items()}))
+                self.assertIsNone(al.pull())
+            self.assertGreater(sum(value.sum() for value in server.wait().values()), 0)
 
     def test_ctrl_c_ends_a_wait(self):
         make_keys(self.folder, "al", "berta")

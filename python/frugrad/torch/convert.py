@@ -1,7 +1,7 @@
 """A usual optimizer of PyTorch as one for compressed gradients: at its own learning rate, without a second momentum.
 
 With feedback=merged (or dgc) the residual is the momentum, and what is received is counted once. So a parameter that
-is compressed gets the same optimizer without momentum, at a rate times a gain (docs/optimizers.md, docs/pytorch.md), so
+is compressed gets the same optimizer without momentum, at a rate times the library's gain (docs/optimizers.md), so
 that the rate of dense training is right. A parameter that is sent whole has no residual, and keeps the optimizer as it is.
 """
 
@@ -38,7 +38,8 @@ class Rule:
     """How the options of a param group change for compressed parameters, by a config."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, config: Config, total_steps: int):
-        self.kind, self._compressor = family(optimizer), Compressor(config, _ANY, total_steps)
+        self.kind, self.decoupled = family(optimizer), isinstance(optimizer, torch.optim.AdamW)
+        self._compressor = Compressor(config, _ANY, total_steps)
         self.merges = config.option("feedback") in _OWN_MOMENTUM and config.option("reduce") != "dense"
         self._answers: Dict[str, Tuple[float, Dict[str, str]]] = {}
 
@@ -60,7 +61,10 @@ class Rule:
         return dict(lr=group["lr"] * gain, momentum=0, dampening=0, nesterov=False)
 
     def _adam(self, group: Dict[str, Any]) -> Dict[str, Any]:
-        return dict(betas=(0.0, float(self._ask("adam-merged")[1]["beta2"])))  # not its gain: docs/pytorch.md, trials
+        gain, options = self._ask("adam-merged")
+        decoupled = group.get("decoupled_weight_decay", self.decoupled)  # then it is times the rate, and not the gain
+        return dict(lr=group["lr"] * gain, betas=(0.0, float(options["beta2"])),
+                    weight_decay=group["weight_decay"] / (gain if decoupled else 1.0))
 
     def _muon(self, group: Dict[str, Any]) -> Dict[str, Any]:
         gain = float(self._ask("muon-merged")[1]["gain"]) / float(self._ask("muon")[1]["gain"])
@@ -153,8 +157,8 @@ def optimizer(model: torch.nn.Module, torch_optimizer: torch.optim.Optimizer) ->
     Use what is returned in place of the optimizer that was given, which refuses to step from then on, and make
     schedulers for it. Param groups and their options, momentum included, stay as they are. Compressed parameters
     (matrices; not vectors and small tensors) step without momentum, since it is in the residual: SGD by 1 / (1 -
-    momentum) times the rate, Adam by the rate with a beta2 that fits the density, Muon by 1.5 times the rate. Without a
-    ``DDPState``, and until it has compressed a gradient, the step is that of the optimizer that was given.
+    momentum) times the rate, Adam by half of it with a beta2 that fits the density, Muon by 1.5 times the rate. Without
+    a ``DDPState``, and until it has compressed a gradient, the step is that of the optimizer that was given.
 
     >>> import torch, frugrad.torch
     >>> model = torch.nn.Linear(100, 100)

@@ -9,6 +9,7 @@
 #include "federated/client.h"
 #include "federated/message.h"
 #include "federated/server.h"
+#include "federated/update_layout.h"
 #include "io/files.h"
 #include "io/json.h"
 
@@ -16,9 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-
-/* Vectors are dense: those of any model may be running statistics, whose differences must not add up in a residual. */
-#define DEFAULT_CONFIG "density=0.01,feedback=plain,residual=f32,value=bf16,min_size=1"
 
 #define FILES_OF_OTHERS 64u                 /* descriptors that the process needs besides two of each connection */
 #define JOB_MAX         (FGF_CHUNK - 1024u) /* bytes: it is part of one message */
@@ -38,7 +36,7 @@ frug_status frug_federated_keygen(const char *path, const char *name) {
 }
 
 const char *frug_federated_default_config(void) {
-    return DEFAULT_CONFIG;
+    return FGF_CONFIG_TENSORS; /* any vector may be a running statistic */
 }
 
 /* ---- client ---- */

@@ -6,6 +6,12 @@
 
 #include "frugrad.h"
 
+/* Configs of updates where nobody asks for another: about a hundredth of the bytes. */
+#define FGF_CONFIG_SIGNS "density=0.036,feedback=plain,residual=f32,index=auto,value=sign"
+#define FGF_CONFIG_ALL   "segment=all," FGF_CONFIG_SIGNS
+/* Vectors are dense: for models with running statistics, whose differences must not add up in a residual. */
+#define FGF_CONFIG_TENSORS "segment=tensor,min_size=1," FGF_CONFIG_SIGNS
+
 /**
  * The layout of updates: that of the model; with segment=all, one tensor of all weights. They are compared with each
  * other then, whatever tensor they are in, and one section has them all: of a small model, headers of sections would be

@@ -323,7 +323,7 @@ class Server(_Object):
     key          file of the private key; None: DIRECTORY/server.key, made when missing
     rounds       of the run
     settings     for the clients, such as the rate and the steps of a round: anything that JSON can hold
-    config       how clients compress their updates; None: a hundredth of the entries
+    config       how clients compress their updates; None: the signs of the largest 3.6 %
     optimizer    average, momentum, adam, muon, or an optimizer of the library; rate: its learning rate
     quorum       updates without which a round does not close; None: half of the clients
     deadline     seconds after which a round closes with a quorum

@@ -175,6 +175,10 @@ const frug_layout *fgt_solo_layout(const fgt_solo *s) {
     return s->layout;
 }
 
+bool fgt_solo_has_statistics(const fgt_solo *s) {
+    return s->graph->buffers != NULL;
+}
+
 fgt_data *fgt_solo_data(const fgt_solo *s) {
     return s->data;
 }

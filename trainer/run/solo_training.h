@@ -42,6 +42,9 @@ void fgt_solo_close(fgt_solo *solo);
 /** Parameters and running statistics; owned by the solo. */
 const frug_layout *fgt_solo_layout(const fgt_solo *solo);
 
+/** Whether the model has running statistics. */
+bool fgt_solo_has_statistics(const fgt_solo *solo);
+
 /** Its data, for other solos of the process. */
 fgt_data *fgt_solo_data(const fgt_solo *solo);
 

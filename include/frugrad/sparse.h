@@ -57,7 +57,7 @@ FRUG_CHECK frug_status frug_sparse_get_info(const frug_sparse *matrix, frug_spar
  *   threads     that share the rows; the result does not depend on it
  *   x           n vectors of cols floats, x_stride floats apart
  *   y           n vectors of rows floats, y_stride floats apart; written
- *   work        info.work_bytes, aligned to 64 bytes
+ *   work        info.work_bytes, aligned as floats
  *
  * f32: sums are in f32, in an order that depends on the variant for n = 1 and not for n > 1. int8: a single vector is
  * rounded to 16 bits, relative to its largest magnitude, and sums are exact, so that all variants give the same bits;

@@ -13,6 +13,8 @@ extern const fgp_command fgp_command_serve;      /* cmd_serve.c */
 extern const fgp_command fgp_command_join;       /* cmd_join.c */
 extern const fgp_command fgp_command_keygen;     /* cmd_keygen.c */
 extern const fgp_command fgp_command_sample;     /* cmd_sample.c */
+extern const fgp_command fgp_command_prune;      /* cmd_prune.c */
+extern const fgp_command fgp_command_export;     /* cmd_export.c */
 extern const fgp_command fgp_command_tokens;     /* cmd_tokens.c */
 extern const fgp_command fgp_command_data;       /* cmd_data.c */
 extern const fgp_command fgp_command_bench;      /* cmd_bench.c */

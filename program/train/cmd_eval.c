@@ -5,7 +5,8 @@
 
 static const fgp_opt options[] = {
     {"model", 'm', "MODEL", NULL, "what the weights are of; listed below"},
-    {"weights", 0, "FILE", NULL, "safetensors file with the names of Hugging Face, torchvision or the trainer"},
+    {"weights", 0, "FILE", NULL,
+     "safetensors or compact file with the names of Hugging Face, torchvision or the trainer"},
     {"resume", 0, "PATH", NULL, "a checkpoint of the trainer or a directory of them, instead of --weights"},
     {"data", 'd', "DIR", NULL, "directory of the data set, fashion-mnist or builtin"},
     {"tokens", 0, "WHAT", NULL,

@@ -5,7 +5,7 @@
  */
 #include "trainer/run/text_sample.h"
 #include "trainer/base/blas.h"
-#include "trainer/checkpoint/checkpoint_parts.h"
+#include "trainer/checkpoint/checkpoint.h"
 #include "program/args/commands.h"
 #include "trainer/data/tokenizer.h"
 #include "trainer/run/memory_fit.h"
@@ -16,13 +16,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 enum { MAX_LENGTH = 1 << 20, MAX_TOP_K = 1 << 24 };
 
 static const fgp_opt options[] = {
     {"model", 'm', "MODEL", NULL, "a language model, gpt2 of some size; listed below"},
-    {"weights", 0, "FILE", NULL, "safetensors file with the names of Hugging Face or the trainer"},
+    {"weights", 0, "FILE", NULL, "safetensors or compact file with the names of Hugging Face or the trainer"},
     {"resume", 0, "PATH", NULL, "a checkpoint of the trainer or a directory of them, instead of --weights"},
     {"tokens", 0, "WHAT", "bytes",
      "what the model was trained on: bytes, or a directory with GPT-2's encoder.json and vocab.bpe"},
@@ -92,24 +91,6 @@ static int read_prompt(sampler *s) {
     return FGIO_EXIT_OK;
 }
 
-/* The file to load: the given one, or the newest checkpoint of a directory. */
-static int find_weights(const fgt_job *job, char *path, size_t cap) {
-    struct stat st;
-    fgt_checkpoint_entry *entry = NULL;
-    size_t count = 0;
-    const char *given = job->weights != NULL ? job->weights : job->resume;
-    if (job->weights != NULL || stat(given, &st) != 0 || !S_ISDIR(st.st_mode))
-        return snprintf(path, cap, "%s", given) < (int)cap ? FGIO_EXIT_OK : fgio_error("%s: too long a name", given);
-    size_t first = 0;
-    int status = fgt_checkpoint_list(given, &entry, &count);
-    while (status == FGIO_EXIT_OK && first < count && !entry[first].readable)
-        first++;
-    if (status == FGIO_EXIT_OK && (first == count || !fgt_checkpoint_name(given, entry[first].step, path, cap)))
-        status = fgio_error("%s: contains no checkpoint", given);
-    free(entry);
-    return status;
-}
-
 /* Built for no more tokens than needed: each new one costs a pass over all. */
 static int build_graph(sampler *s) {
     const fgt_job *job = &s->request.job;
@@ -124,7 +105,7 @@ static int build_graph(sampler *s) {
     uint32_t fresh = 0;
     int status = fgt_blas_init(job->threads);
     if (status == FGIO_EXIT_OK)
-        status = find_weights(job, path, sizeof path);
+        status = fgt_checkpoint_newest(job->weights != NULL ? job->weights : job->resume, path, sizeof path);
     if (status == FGIO_EXIT_OK)
         status = fgt_memory_check_forward(model, &info, &how, job->memory_bytes);
     if (status == FGIO_EXIT_OK)

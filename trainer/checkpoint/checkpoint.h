@@ -75,8 +75,9 @@ int fgt_checkpoint_next_generation(const char *directory, const fgt_checkpoint *
 int fgt_checkpoint_restore(fgt_checkpoint *checkpoint, const fgt_checkpoint_state *state, bool *redistributed);
 
 /**
- * Loads only weights and running statistics, from any safetensors file with the usual names. F32, F64, F16 and BF16 are
- * converted.
+ * Loads only weights and running statistics, from any safetensors or compact file with the usual names. F32, F64, F16
+ * and BF16 are converted. A graph without backward gets the weights of linear layers that a compact file has sparse or
+ * as int8 as packed matrices.
  *
  * Prefixes ("module.", "model.", "transformer.", "bert.") may be there or missing, and LayerNorm.gamma and beta are
  * accepted. Tensors that the model does not have are ignored. Those that the file does not have, or has in another
@@ -84,6 +85,13 @@ int fgt_checkpoint_restore(fgt_checkpoint *checkpoint, const fgt_checkpoint_stat
  * score, pooler, cls): they are not changed, and *missing counts them. Not collective.
  */
 int fgt_weights_load(const char *path, fgt_graph *graph, uint32_t *missing);
+
+/** The parameter that a file's tensor of that name is for; NULL: none. */
+const fgt_param *fgt_weights_find(const fgt_graph *graph, const char *name);
+
+/** The file to read weights from: the path itself, or the newest checkpoint if it is a directory. Returns an exit
+ * status, after an error message. */
+int fgt_checkpoint_newest(const char *path, char *dst, size_t cap);
 
 /** Whether a name is that of a layer that fine-tuning initializes anew: a classifier, a pooler. */
 bool fgt_weights_is_head(const char *name);

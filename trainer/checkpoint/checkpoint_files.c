@@ -198,3 +198,18 @@ void fgt_checkpoint_prune(const char *directory, uint32_t keep, uint64_t generat
     }
     free(entry);
 }
+
+int fgt_checkpoint_newest(const char *path, char *dst, size_t cap) {
+    struct stat st;
+    fgt_checkpoint_entry *entry = NULL;
+    size_t count = 0, first = 0;
+    if (stat(path, &st) != 0 || !S_ISDIR(st.st_mode))
+        return snprintf(dst, cap, "%s", path) < (int)cap ? FGIO_EXIT_OK : fgio_error("%s: too long a name", path);
+    int status = fgt_checkpoint_list(path, &entry, &count);
+    while (status == FGIO_EXIT_OK && first < count && !entry[first].readable)
+        first++;
+    if (status == FGIO_EXIT_OK && (first == count || !fgt_checkpoint_name(path, entry[first].step, dst, cap)))
+        status = fgio_error("%s: contains no checkpoint", path);
+    free(entry);
+    return status;
+}

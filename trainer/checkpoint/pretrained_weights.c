@@ -24,6 +24,7 @@ typedef struct model_tensor {
     uint32_t ndim;
     const uint64_t *shape;
     float *data;
+    fgt_param *param; /* NULL: running statistics */
 } model_tensor;
 
 static normalized_name normalize_name(const char *name) {
@@ -140,22 +141,34 @@ static int load_tensor(const fgio_tensor_file *file, const model_tensor *want, u
     }
     if (!fgio_tensor_is_float(item))
         return fgio_error("%s: tensor '%s' is not of F32, F64, F16 or BF16", file->path, item->name);
-    return fgio_tensor_file_read_f32(file, item, want->data);
+    if (want->param != NULL && want->param->packable &&
+        fgio_tensor_file_pack(file, item, &want->param->packed) != FGIO_EXIT_OK)
+        return FGIO_EXIT_FAIL;
+    return want->param != NULL && want->param->packed != NULL ? FGIO_EXIT_OK
+                                                              : fgio_tensor_file_read_f32(file, item, want->data);
 }
 
 static int load_all(const fgio_tensor_file *file, fgt_graph *graph, uint32_t *missing) {
     size_t tensors = 0;
     for (fgt_param *p = graph->params; p != NULL; p = p->next, tensors++) {
-        model_tensor want = {p->tensor.name, p->tensor.ndim, p->tensor.shape, p->w};
+        model_tensor want = {p->tensor.name, p->tensor.ndim, p->tensor.shape, p->w, p};
         if (load_tensor(file, &want, missing) != FGIO_EXIT_OK)
             return FGIO_EXIT_FAIL;
     }
     for (fgt_buffer *b = graph->buffers; b != NULL; b = b->next, tensors++) {
-        model_tensor want = {b->name, 1, &(uint64_t){b->count}, b->data};
+        model_tensor want = {b->name, 1, &(uint64_t){b->count}, b->data, NULL};
         if (load_tensor(file, &want, missing) != FGIO_EXIT_OK)
             return FGIO_EXIT_FAIL;
     }
     return *missing == tensors ? wrong_model_error(file, graph->params->tensor.name) : FGIO_EXIT_OK;
+}
+
+const fgt_param *fgt_weights_find(const fgt_graph *graph, const char *name) {
+    normalized_name want = normalize_name(name);
+    const fgt_param *p = graph->params;
+    while (p != NULL && !same_name(normalize_name(p->tensor.name), want))
+        p = p->next;
+    return p;
 }
 
 int fgt_weights_load(const char *path, fgt_graph *graph, uint32_t *missing) {

@@ -52,6 +52,8 @@ void fgt_graph_destroy(fgt_graph *g) {
     for (fgt_param *p = g->params, *next; p; p = next) {
         next = p->next;
         free((char *)(uintptr_t)p->tensor.name);
+        frug_sparse_destroy(p->packed);
+        free(p->input_squares);
         free(p);
     }
     for (fgt_buffer *b = g->buffers, *next; b; b = next) {

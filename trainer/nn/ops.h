@@ -64,6 +64,10 @@ typedef struct fgt_linear_shape {
 /** (T, C) -> (T, out); any other shape is one row: (C, H, W) -> (out). */
 fgt_value *fgt_op_linear(fgt_graph *g, const char *name, fgt_value *x, fgt_linear_shape shape);
 
+/** From now on, forward adds the squares of the inputs of all linear layers to p->input_squares, in graphs without
+ * backward. Returns false without memory. */
+bool fgt_linear_measure_inputs(fgt_graph *g);
+
 /** Mean loss of softmax and cross-entropy against batch->targets; the end of a model. x is (classes), or (T, vocab). A
  * target of -1 is ignored. In training the gradient overwrites x->data. */
 void fgt_op_cross_entropy(fgt_graph *g, fgt_value *x);

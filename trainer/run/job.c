@@ -3,6 +3,7 @@
 
 #include "trainer/base/blas.h"
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/nn/ops.h"
 #include "trainer/run/defaults.h"
 #include "base/clock.h"
 #include "trainer/data/data_source.h"
@@ -243,6 +244,8 @@ static int evaluate_worker(frug_comm *comm, void *shared) {
     fgt_split split = run->split == FGT_SPLITS ? fgt_worker_eval_split(&w, true) : run->split;
     if (status == FGIO_EXIT_OK && fgt_data_get_info(run->data)->count[split] == 0)
         status = w.rank == 0 ? empty_split(run, split) : FGIO_EXIT_FAIL;
+    if (status == FGIO_EXIT_OK && run->job->inspect && !fgt_linear_measure_inputs(w.graph))
+        status = fgio_error("not enough memory for the norms of inputs");
     double start = frugi_clock();
     if (status == FGIO_EXIT_OK)
         status = fgt_worker_evaluate(&w, split, &quality);
@@ -251,6 +254,8 @@ static int evaluate_worker(frug_comm *comm, void *shared) {
         run->report->seconds = frugi_clock() - start;
         report_size(&w, run->report);
         report_memory(run->report);
+        if (run->job->inspect)
+            run->job->inspect(run->job->inspect_ctx, w.graph);
     }
     fgt_worker_close(&w);
     return status;

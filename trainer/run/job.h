@@ -9,6 +9,7 @@
 
 #include "trainer/data/data_set.h"
 #include "frugrad.h"
+#include "trainer/nn/graph.h"
 #include "trainer/run/finetune_plan.h"
 
 #include <stdbool.h>
@@ -52,6 +53,10 @@ typedef struct fgt_job {
     bool eval;             /* false: no evaluation at all, for timing */
     bool recompute;        /* keep few activations: backward recomputes each block */
     uint64_t memory_bytes; /* for all workers of this machine; 0: the free memory */
+    /* fgt_job_eval(): called on worker 0 with its model at the end, whose linear layers then have input_squares of its
+     * samples; NULL: not. */
+    void (*inspect)(void *ctx, const fgt_graph *graph);
+    void *inspect_ctx;
     /* Fine-tuning; NULL: all parameters are trained. It replaces `optimizer`, and `method` is dense. */
     const fgt_finetune_options *tune;
 } fgt_job;

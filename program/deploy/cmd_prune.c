@@ -1,0 +1,277 @@
+/*
+ * cmd_prune.c - `frugrad prune`: set the least important weights of a trained model to zero, in one shot.
+ *
+ * Importance is the magnitude, or, as in Wanda (Sun et al. 2023), the magnitude times the norm of the weight's input
+ * over some batches of data, for which the model is run once. Weights are compared within a tensor, a row (an output)
+ * or the whole model; N:M compares groups of M inputs of an output.
+ */
+#include "program/args/commands.h"
+#include "program/args/job_args.h"
+#include "program/deploy/model_weights.h"
+#include "program/deploy/prune_scores.h"
+
+#include "io/files.h"
+#include "io/json.h"
+#include "trainer/checkpoint/checkpoint.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SCOPE_TENSOR, SCOPE_ROW, SCOPE_GLOBAL };
+
+static const char *const scopes[] = {"tensor", "row", "global", NULL};
+
+static const fgp_opt options[] = {
+    {"output", 'o', "FILE", NULL, "safetensors file to write; the zeros are kept in it"},
+    {"sparsity", 's', "SHARE", NULL, "share of the weights to set to zero, as 0.8"},
+    {"pattern", 'p', "N:M", NULL, "keep N of every M inputs of an output instead, as 2:4 or 4:8"},
+    {"by", 0, "WORD", "magnitude", "importance: magnitude, or wanda, which needs --model and --data"},
+    {"scope", 0, "WORD", NULL,
+     "compare the weights of a tensor, a row or the whole model (global) [global; wanda: row]"},
+    {"skip", 0, "TEXT", NULL, "leave tensors with this text in their names as they are"},
+    {"model", 'm', "MODEL", NULL, "wanda: what the weights are of"},
+    {"data", 'd', "DIR", NULL, "wanda: directory of the data set, fashion-mnist or builtin"},
+    {"tokens", 0, "WHAT", NULL, "wanda: as in frugrad eval"},
+    {"subset", 0, "TASK", NULL, "wanda: as in frugrad eval"},
+    {"batch", 'b', "COUNT", NULL, "wanda: samples at a time [by the model]"},
+    {"eval-batches", 0, "COUNT", "8", "wanda: batches of the training split to run"},
+    {"threads", 't', "COUNT", NULL, "wanda: threads to use [the cores]"},
+    {"seed", 0, "NUMBER", "1", "wanda: of builtin data"},
+    {"samples", 0, "COUNT", NULL, "wanda: builtin data: how many there were to train on [some thousand]"},
+    {"json", 'j', NULL, NULL, "print the summary as JSON"},
+    {NULL, 0, NULL, NULL, NULL},
+};
+
+typedef struct prune_job {
+    const fgp_args *args;
+    const char *out, *skip;
+    double sparsity;
+    uint32_t n, m; /* pattern; m is 0 without one */
+    int wanda, scope;
+    fgp_weights weights;
+    float **norm; /* wanda: of each tensor's inputs, or NULL */
+    float *score; /* of all tensors that are pruned, row by row */
+    uint64_t pruned, total;
+} prune_job;
+
+/* ---- the command line --------------------------------------------------------------------------- */
+
+static int read_pattern(prune_job *job) {
+    const char *text = fgp_arg(job->args, "pattern");
+    if (text == NULL)
+        return FGIO_EXIT_OK;
+    int used = 0;
+    if (sscanf(text, "%2" SCNu32 ":%2" SCNu32 "%n", &job->n, &job->m, &used) != 2 || text[used] != '\0' || job->n < 1 ||
+        job->n >= job->m || job->m > 64)
+        return fgio_usage_error("--pattern: '%s' is not N:M with 1 <= N < M <= 64, as 2:4", text);
+    return FGIO_EXIT_OK;
+}
+
+static int read_options(prune_job *job) {
+    static const char *const methods[] = {"magnitude", "wanda", NULL};
+    const fgp_args *args = job->args;
+    job->out = fgp_arg(args, "output");
+    job->skip = fgp_arg(args, "skip");
+    if (job->out == NULL || strcmp(job->out, "-") == 0)
+        return fgio_usage_error("prune: name the file with -o");
+    if (fgp_arg_given(args, "sparsity") == fgp_arg_given(args, "pattern"))
+        return fgio_usage_error("prune: give either --sparsity SHARE or --pattern N:M");
+    int code = fgp_arg_word(args, "by", methods, &job->wanda);
+    job->scope = job->wanda ? SCOPE_ROW : SCOPE_GLOBAL;
+    if (code == FGIO_EXIT_OK && fgp_arg_given(args, "scope"))
+        code = fgp_arg_word(args, "scope", scopes, &job->scope);
+    if (code == FGIO_EXIT_OK && fgp_arg_given(args, "pattern") && fgp_arg_given(args, "scope"))
+        code = fgio_usage_error("prune: --pattern compares groups of M; --scope is for --sparsity");
+    if (code == FGIO_EXIT_OK && fgp_arg_given(args, "sparsity"))
+        code = fgp_arg_double(args, "sparsity", 0, 1, &job->sparsity);
+    if (code == FGIO_EXIT_OK && job->wanda && (!fgp_arg_given(args, "model") || !fgp_arg_given(args, "data")))
+        code = fgio_usage_error("prune: --by wanda needs --model and --data, to measure the inputs of the weights");
+    return code == FGIO_EXIT_OK ? read_pattern(job) : code;
+}
+
+/* ---- inputs ------------------------------------------------------------------------------------- */
+
+/* Copies the norms of the inputs of every linear layer. */
+static void copy_norms(void *ctx, const fgt_graph *graph) {
+    prune_job *job = ctx;
+    for (size_t i = 0; i < job->weights.count; i++) {
+        const fgt_param *p = fgt_weights_find(graph, job->weights.tensor[i].name);
+        if (p == NULL || p->input_squares == NULL)
+            continue;
+        size_t cols = fgp_weights_view(&job->weights.tensor[i]).cols;
+        if ((job->norm[i] = malloc(cols * sizeof(float))) == NULL)
+            continue; /* reported by check_norms() */
+        for (size_t c = 0; c < cols; c++)
+            job->norm[i][c] = (float)sqrt(p->input_squares[c]);
+    }
+}
+
+static int check_norms(const prune_job *job) {
+    for (size_t i = 0; i < job->weights.count; i++)
+        if (job->weights.tensor[i].ndim == 2 && fgp_weights_is_matrix(&job->weights.tensor[i]) && job->norm[i] == NULL)
+            return fgio_error("the inputs of tensor '%s' could not be measured", job->weights.tensor[i].name);
+    return FGIO_EXIT_OK;
+}
+
+static int measure_inputs(prune_job *job) {
+    fgp_request request;
+    fgt_eval_result quality = {0};
+    fgt_report report = {0};
+    char path[PATH_MAX];
+    job->norm = calloc(job->weights.count, sizeof *job->norm);
+    if (job->norm == NULL)
+        return fgio_error("not enough memory");
+    int code = fgp_request_open(job->args, &request);
+    if (code == FGIO_EXIT_OK)
+        code = fgt_checkpoint_newest(job->args->operand[0], path, sizeof path);
+    if (code == FGIO_EXIT_OK) {
+        request.job.weights = path;
+        request.job.workers = 1;
+        request.job.inspect = copy_norms;
+        request.job.inspect_ctx = job;
+        code = fgt_job_eval(&request.job, FGT_TRAIN, &quality, &report);
+    }
+    fgp_request_close(&request);
+    return code == FGIO_EXIT_OK ? check_norms(job) : code;
+}
+
+/* ---- prune -------------------------------------------------------------------------------------- */
+
+static bool is_pruned(const prune_job *job, size_t i) {
+    const frug_tensor *tensor = &job->weights.tensor[i];
+    return fgp_weights_is_matrix(tensor) && (job->skip == NULL || strstr(tensor->name, job->skip) == NULL);
+}
+
+/* The scores of a tensor, row by row. Without norms (convolutions) they are magnitudes. */
+static void score_tensor(const prune_job *job, size_t i, float *score) {
+    fgp_matrix_view view = fgp_weights_view(&job->weights.tensor[i]);
+    const float *norm = job->norm ? job->norm[i] : NULL;
+    for (size_t r = 0; r < view.rows; r++)
+        for (size_t c = 0; c < view.cols; c++) {
+            float w = job->weights.data[i][r * view.row_stride + c * view.column_stride];
+            *score++ = fabsf(w) * (norm ? norm[c] : 1.0f);
+        }
+}
+
+static size_t kept(const prune_job *job, size_t n) {
+    return (size_t)llround((1.0 - job->sparsity) * (double)n);
+}
+
+static void select_in_tensor(const prune_job *job, size_t i, float *score) {
+    fgp_matrix_view view = fgp_weights_view(&job->weights.tensor[i]);
+    if (job->m == 0 && job->scope == SCOPE_TENSOR)
+        fgp_prune_lowest(score, view.rows * view.cols, kept(job, view.rows * view.cols));
+    for (size_t r = 0; r < view.rows && (job->m > 0 || job->scope == SCOPE_ROW); r++) {
+        if (job->m > 0)
+            fgp_prune_n_of_m(score + r * view.cols, view.cols, job->n, job->m);
+        else
+            fgp_prune_lowest(score + r * view.cols, view.cols, kept(job, view.cols));
+    }
+}
+
+static void set_zeros(prune_job *job, size_t i, const float *score) {
+    fgp_matrix_view view = fgp_weights_view(&job->weights.tensor[i]);
+    for (size_t r = 0; r < view.rows; r++)
+        for (size_t c = 0; c < view.cols; c++)
+            if (*score++ < 0.0f) {
+                job->weights.data[i][r * view.row_stride + c * view.column_stride] = 0.0f;
+                job->pruned++;
+            }
+}
+
+static int prune(prune_job *job) {
+    size_t at = 0;
+    for (size_t i = 0; i < job->weights.count; i++)
+        job->total += is_pruned(job, i) ? fgp_weights_size(&job->weights.tensor[i]) : 0;
+    if (job->total == 0)
+        return fgio_error("%s: has no matrix to prune", job->args->operand[0]);
+    job->score = malloc((size_t)job->total * sizeof *job->score);
+    if (job->score == NULL)
+        return fgio_error("not enough memory for the scores of %" PRIu64 " weights", job->total);
+    for (size_t i = 0; i < job->weights.count; i++) {
+        if (!is_pruned(job, i))
+            continue;
+        score_tensor(job, i, job->score + at);
+        select_in_tensor(job, i, job->score + at);
+        at += fgp_weights_size(&job->weights.tensor[i]);
+    }
+    if (job->m == 0 && job->scope == SCOPE_GLOBAL)
+        fgp_prune_lowest(job->score, (size_t)job->total, kept(job, (size_t)job->total));
+    at = 0;
+    for (size_t i = 0; i < job->weights.count; i++) {
+        if (!is_pruned(job, i))
+            continue;
+        set_zeros(job, i, job->score + at);
+        at += fgp_weights_size(&job->weights.tensor[i]);
+    }
+    return FGIO_EXIT_OK;
+}
+
+static int check_finite(const prune_job *job) {
+    for (size_t i = 0; i < job->weights.count; i++)
+        for (size_t j = 0; j < fgp_weights_size(&job->weights.tensor[i]); j++)
+            if (!isfinite(job->weights.data[i][j]))
+                return fgio_error("%s: tensor '%s' has a NaN or an infinity", job->args->operand[0],
+                                  job->weights.tensor[i].name);
+    return FGIO_EXIT_OK;
+}
+
+static int print_summary(const prune_job *job) {
+    uint64_t all = 0;
+    for (size_t i = 0; i < job->weights.count; i++)
+        all += fgp_weights_size(&job->weights.tensor[i]);
+    if (fgp_arg_given(job->args, "json"))
+        return fgio_json_print(json_pack("{s:o, s:I, s:I, s:I}", "output", fgio_json_text(job->out), "weights",
+                                         (json_int_t)all, "matrices", (json_int_t)job->total, "pruned",
+                                         (json_int_t)job->pruned),
+                               0, stdout);
+    printf("%s: %" PRIu64 " of %" PRIu64 " weights of the matrices set to zero, %.1f %%; the model has %" PRIu64 "\n",
+           job->out, job->pruned, job->total, 100.0 * (double)job->pruned / (double)job->total, all);
+    return FGIO_EXIT_OK;
+}
+
+static int run(const fgp_args *args) {
+    prune_job job = {.args = args};
+    int code = read_options(&job);
+    if (code != FGIO_EXIT_OK)
+        return code;
+    code = fgp_weights_read(args->operand[0], &job.weights);
+    if (code == FGIO_EXIT_OK && fgio_file_same(args->operand[0], job.out))
+        code = fgio_error("%s: is both input and output", job.out);
+    if (code == FGIO_EXIT_OK)
+        code = check_finite(&job);
+    if (code == FGIO_EXIT_OK && job.wanda)
+        code = measure_inputs(&job);
+    if (code == FGIO_EXIT_OK)
+        code = prune(&job);
+    if (code == FGIO_EXIT_OK)
+        code = fgp_weights_write_safetensors(&job.weights, job.out);
+    if (code == FGIO_EXIT_OK)
+        code = print_summary(&job);
+    for (size_t i = 0; job.norm != NULL && i < job.weights.count; i++)
+        free(job.norm[i]);
+    free(job.norm);
+    free(job.score);
+    fgp_weights_free(&job.weights);
+    return code;
+}
+
+const fgp_command fgp_command_prune = {
+    .name = "prune",
+    .summary = "set the least important weights of a trained model to zero",
+    .operands = "CHECKPOINT",
+    .min_operands = 1,
+    .max_operands = 1,
+    .about = "CHECKPOINT is a safetensors file, or a directory of checkpoints, of which the newest is used. Matrices\n"
+             "and convolutions are pruned; embeddings, biases and norms are not. Of convolutions, wanda takes the\n"
+             "magnitude. frugrad export then writes a file without the zeros.\n"
+             "\n"
+             "  frugrad prune runs/a --sparsity 0.8 -o pruned.safetensors\n"
+             "  frugrad prune runs/a --pattern 2:4 --by wanda --model gpt2-nano --data text/ -o pruned.safetensors",
+    .options = options,
+    .run = run,
+};

@@ -18,7 +18,6 @@ target_include_directories(frugrad_io PUBLIC ${PROJECT_SOURCE_DIR} ${PROJECT_SOU
 target_link_libraries(frugrad_io PUBLIC frugrad_static PkgConfig::JANSSON PkgConfig::ZLIB PkgConfig::LZMA m)
 
 file(GLOB federated_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/federated/*.c)
-list(REMOVE_ITEM federated_sources ${PROJECT_SOURCE_DIR}/federated/federated_library.c)
 add_library(frugrad_federated_static STATIC ${federated_sources})
 target_link_libraries(frugrad_federated_static PUBLIC frugrad_io PkgConfig::OPENSSL Threads::Threads m)
 

@@ -23,7 +23,7 @@ python3 -m venv "$work/user"
 "$work/user/bin/pip" install --quiet --no-index "$work"/many/*.whl
 cd "$work"
 env -i "$work/user/bin/python" -c '
-import frugrad
+import frugrad.federated
 print("frugrad", frugrad.__version__, frugrad.Config("frugrad").option("feedback"))'
 cd - >/dev/null
 mkdir -p "$out"

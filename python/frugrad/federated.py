@@ -98,7 +98,11 @@ _FUNCTIONS: Dict[str, Any] = {
     "frug_federated_server_weights": ([c_void_p, c_void_p, POINTER(c_uint64)], None),
 }
 
-_lib_federated = _lib.open_beside("federated")
+try:
+    _lib_federated = _lib.open_beside("federated")
+except ImportError as missing:
+    raise ImportError(f"{missing}; it is built where OpenSSL 3 and jansson are found (on Debian, packages libssl-dev and"
+                      " libjansson-dev), and needs them at run time") from None
 _lib.declare(_lib_federated, _FUNCTIONS)
 
 

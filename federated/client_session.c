@@ -109,7 +109,7 @@ static outcome receive(fgf_session *s, fgf_message *m, fgio_reason *why) {
         if (result == 1)
             return ANSWERED;
         if (result == FGF_FAILED)
-            return failed(s);
+            return fgf_stream_is_damaged(&s->stream) ? FATAL : failed(s);
         outcome ready = wait_ready(s, fgf_channel_wants_write(s->stream.channel), frugi_clock() + ANSWER_SECONDS, why);
         if (ready != ANSWERED)
             return ready;

@@ -55,6 +55,10 @@ int fgf_stream_receive(fgf_stream *s, fgf_message *message, fgio_reason *why) {
     return fgf_message_parse(s->in, s->in_need, message, why) == 0 ? 1 : FGF_FAILED;
 }
 
+bool fgf_stream_is_damaged(const fgf_stream *s) {
+    return s->returned || (!s->in && s->in_len == FGF_HEADER);
+}
+
 bool fgf_stream_is_receiving(const fgf_stream *s) {
     return s->in_len > 0 && !s->returned;
 }

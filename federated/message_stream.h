@@ -28,6 +28,9 @@ void fgf_stream_close(fgf_stream *stream);
 /** The next message: 1, FGF_AGAIN, or FGF_FAILED after setting the reason. It is valid until the next call. */
 int fgf_stream_receive(fgf_stream *stream, fgf_message *message, fgio_reason *why);
 
+/** After FGF_FAILED: whether it was a message that is none, of another version for example, and not the connection. */
+bool fgf_stream_is_damaged(const fgf_stream *stream);
+
 /** Whether a message has begun to arrive and is not complete. */
 bool fgf_stream_is_receiving(const fgf_stream *stream);
 

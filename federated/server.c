@@ -107,7 +107,7 @@ static int open_threads(fgf_server *s, fgio_reason *why) {
     s->decoder = calloc((size_t)threads, sizeof *s->decoder);
     bool made = s->scratch && s->decoder;
     for (int i = 0; made && i < threads; i++) {
-        s->scratch[i] = malloc(s->count * sizeof **s->scratch);
+        s->scratch[i] = i == 0 ? s->state->mean : i == 1 ? s->state->next : malloc(s->count * sizeof **s->scratch);
         made = s->scratch[i] && frug_decoder_create(s->state->update_layout, 1, &s->decoder[i]) == FRUG_OK;
     }
     s->pool = made ? fgf_pool_create(threads) : NULL;
@@ -199,8 +199,15 @@ void fgf_server_destroy(fgf_server *s) {
     }
     while (s->blobs)
         fgf_blob_release(s, s->blobs);
+    while (s->checks) {
+        fgf_check *check = s->checks;
+        s->checks = check->next;
+        if (check->fd >= 0)
+            close(check->fd);
+        free(check);
+    }
     for (int i = 0; i < s->options.threads; i++) {
-        if (s->scratch)
+        if (s->scratch && i > 1)
             free(s->scratch[i]);
         if (s->decoder)
             frug_decoder_destroy(s->decoder[i]);

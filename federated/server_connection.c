@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #define MESSAGES_AT_ONCE 16
+#define CHUNKS_AT_ONCE   16
 
 /* ---- beginning and end ---- */
 
@@ -440,7 +441,7 @@ static void read_messages(fgf_connection *c) {
                 c->progress = frugi_clock();
             return;
         }
-        if (result == FGF_FAILED && !c->stream.returned && c->stream.in_len != FGF_HEADER) {
+        if (result == FGF_FAILED && !fgf_stream_is_damaged(&c->stream)) {
             fgf_server_log(c->server, "%s: left", c->name);
             c->closed = true;
             return;
@@ -454,16 +455,20 @@ static void read_messages(fgf_connection *c) {
     c->again = i == MESSAGES_AT_ONCE;
 }
 
+/* A client that reads as fast as the server writes must not keep the others from theirs. */
 static void write_messages(fgf_connection *c) {
     fgio_reason why;
-    int result;
-    do {
+    int result = 1;
+    for (int i = 0; i < CHUNKS_AT_ONCE && result == 1 && !c->closed; i++) {
         send_blob(c);
         size_t before = c->stream.out_len - c->stream.out_at;
+        if (before == 0)
+            break;
         result = fgf_stream_flush(&c->stream, &why);
         if (c->stream.out_len - c->stream.out_at < before)
             c->progress = frugi_clock();
-    } while (result == 1 && c->stage == FGF_STAGE_SENDING && !c->closed);
+    }
+    c->again |= result == 1 && c->stage == FGF_STAGE_SENDING;
     if (result == FGF_FAILED)
         end_connection(c, why.text);
     else if (result == 1 && c->stage == FGF_STAGE_LEAVING)

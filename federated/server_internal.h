@@ -110,7 +110,7 @@ struct fgf_server {
     int stop_event, pool_event, closer_event;
     uint16_t port;
     fgf_pool *pool, *closer;
-    float **scratch; /* one for each thread of the pool */
+    float **scratch; /* one for each thread of the pool; the first two are work space of the state */
     frug_decoder **decoder;
     fgf_connection *connections;
     size_t connection_count, handshakes;
@@ -120,7 +120,8 @@ struct fgf_server {
     uint64_t round;
     fgf_update *updates;
     size_t update_count, update_capacity;
-    fgf_check *checks; /* in the pool */
+    fgf_check *checks; /* in the pool, or, while a round is summed, waiting for it */
+    bool summing;
     double opened, retry_at;
     bool closing, published; /* the state is of the open round, and can be read */
     double finished_at;      /* the last round has closed; 0: it has not */

@@ -45,6 +45,7 @@ static void run_check(fgf_pool_job *job, int thread) {
     if (check->status != 0 && check->code == FGF_REFUSE_INVALID)
         fgf_update_abandon(dir, &check->update.client);
     close(check->fd);
+    check->fd = -1;
 }
 
 static int keep_update(fgf_server *s, const fgf_update *update) {
@@ -96,8 +97,16 @@ int fgf_round_check_update(fgf_connection *c) {
                          .next = c->server->checks};
     c->update_fd = -1;
     c->server->checks = check;
-    fgf_pool_submit(c->server->pool, &check->job);
+    if (!c->server->summing)
+        fgf_pool_submit(c->server->pool, &check->job);
     return 0;
+}
+
+/* The pool and the sum of a round use the same buffers: checks wait while a round is summed, and the other way round.
+ */
+static void submit_checks(fgf_server *s) {
+    for (fgf_check *check = s->checks; check; check = check->next)
+        fgf_pool_submit(s->pool, &check->job);
 }
 
 bool fgf_round_is_checking(const fgf_server *s, const fgf_public_key *client) {
@@ -213,6 +222,8 @@ static void reopen_round(fgf_server *s, const fgf_closing *close_job) {
 static void finish_close(fgf_pool_job *job, void *ctx) {
     fgf_closing *close_job = (fgf_closing *)job;
     fgf_server *s = ctx;
+    s->summing = false;
+    submit_checks(s);
     if (close_job->status != 0) {
         reopen_round(s, close_job);
         return; /* s->closing stays: fgf_round_close_if_due() submits the job again */
@@ -232,6 +243,7 @@ static void finish_close(fgf_pool_job *job, void *ctx) {
 }
 
 static void submit_close(fgf_server *s) {
+    s->summing = true;
     s->close.job = (fgf_pool_job){.run = run_close, .finish = finish_close};
     fgf_pool_submit(s->closer, &s->close.job);
 }
@@ -258,7 +270,7 @@ static void begin_close(fgf_server *s, double now) {
 
 void fgf_round_close_if_due(fgf_server *s, double now) {
     size_t in_time = 0;
-    if (s->closing && s->retry_at > 0 && now >= s->retry_at) {
+    if (s->closing && !s->checks && s->retry_at > 0 && now >= s->retry_at) {
         s->retry_at = 0;
         submit_close(s);
     }

@@ -189,9 +189,25 @@ ssize_t fgf_channel_read(fgf_channel *channel, void *dst, size_t cap, fgio_reaso
     return result == 1 ? (ssize_t)got : interpret(channel, result, why);
 }
 
+/* A peer that does not accept this key says so and closes; when the next write meets the closed end, what it said is
+ * still to be read. */
+static void read_farewell(fgf_channel *channel, fgio_reason *why) {
+    unsigned char byte;
+    size_t got;
+    fgio_reason last;
+    ERR_clear_error();
+    if (SSL_read_ex(channel->ssl, &byte, 1, &got) != 1 && explain(channel, &last) != 0 && channel->refused)
+        *why = last;
+}
+
 ssize_t fgf_channel_write(fgf_channel *channel, const void *src, size_t len, fgio_reason *why) {
     size_t put = 0;
     ERR_clear_error();
     int result = SSL_write_ex(channel->ssl, src, len, &put);
-    return result == 1 ? (ssize_t)put : interpret(channel, result, why);
+    if (result == 1)
+        return (ssize_t)put;
+    int status = interpret(channel, result, why);
+    if (status == FGF_FAILED && !channel->refused)
+        read_farewell(channel, why);
+    return status;
 }

@@ -4,12 +4,11 @@
  */
 #define _GNU_SOURCE /* nftw */
 #include "support/assertions.h"
+#include "support/federated_wire.h"
 
 #include "base/clock.h"
-#include "base/crc32c.h"
 #include "codec/frame.h"
 #include "federated/client.h"
-#include "federated/message_stream.h"
 #include "federated/server_internal.h"
 #include "io/files.h"
 
@@ -311,70 +310,15 @@ static void another_model_is_refused_with_what_to_do(void **state) {
 
 /* ---- a client by hand ---- */
 
-/** A connection on which the test speaks for itself. */
-typedef struct wire {
-    fgf_tls *tls;
-    fgf_stream stream;
-    fgf_run_id run;
-} wire;
-
-static bool admit_all(void *ctx, const fgf_public_key *key) {
-    (void)ctx;
-    (void)key;
-    return true;
-}
-
-static void wait_for(wire *w) {
-    struct pollfd wait = {.fd = fgf_channel_fd(w->stream.channel), .events = POLLIN};
-    if (fgf_channel_wants_write(w->stream.channel))
-        wait.events = POLLOUT;
-    assert_true(poll(&wait, 1, 20000) > 0);
-}
-
 static void say(wire *w, const fgf_message *m) {
-    fgio_reason why;
-    int result;
-    assert_int_equal(fgf_stream_send(&w->stream, m, &why), 0);
-    while ((result = fgf_stream_flush(&w->stream, &why)) == FGF_AGAIN)
-        wait_for(w);
-    assert_int_equal(result, 1);
-}
-
-static fgf_message hear(wire *w) {
-    fgf_message m = {0};
-    fgio_reason why = {""};
-    int result;
-    while ((result = fgf_stream_receive(&w->stream, &m, &why)) == FGF_AGAIN)
-        wait_for(w);
-    if (result != 1)
-        m.type = 0;
-    return m;
+    assert_true(wire_say(w, m));
 }
 
 static wire open_wire(scene *s, int client, bool joined) {
-    wire w = {0};
-    fgio_reason why = {""};
-    int result, fd = fgf_tcp_connect(s->address, 5, &why);
-    assert_true(fd >= 0);
-    assert_int_equal(fgf_tls_create(s->key[client], false, admit_all, NULL, &w.tls, &why), 0);
-    fgf_stream_open(&w.stream, fgf_channel_create(w.tls, fd));
-    while ((result = fgf_channel_handshake(w.stream.channel, &why)) == FGF_AGAIN)
-        wait_for(&w);
-    assert_int_equal(result, 1);
-    if (!joined)
-        return w;
-    say(&w, &(fgf_message){.type = FGF_HELLO, .code = FGF_PROTOCOL});
-    fgf_message m = hear(&w);
-    assert_int_equal(m.type, FGF_WELCOME);
-    w.run = m.run;
-    say(&w, &(fgf_message){.type = FGF_JOIN, .run = m.run, .layout_hash = m.layout_hash, .elements = m.elements});
-    assert_int_equal(hear(&w).type, FGF_JOINED);
+    wire w;
+    assert_true(wire_open(&w, s->address, s->key[client]));
+    assert_true(!joined || wire_join(&w));
     return w;
-}
-
-static void close_wire(wire *w) {
-    fgf_stream_close(&w->stream);
-    fgf_tls_destroy(w->tls);
 }
 
 /** A valid update of a round, of a size that the run's config allows. */
@@ -394,20 +338,9 @@ static size_t make_frame(const scene *s, uint64_t round, const char *text, unsig
     return len;
 }
 
-static fgf_message offer_of(const wire *w, uint64_t round, uint64_t upload, const unsigned char *frame, size_t len) {
-    return (fgf_message){.type = FGF_OFFER,
-                         .run = w->run,
-                         .round = round,
-                         .upload = upload,
-                         .examples = 1,
-                         .bytes = len,
-                         .checksum = frugi_crc32c(0, frame, len),
-                         .loss = 1};
-}
-
 static void expect_refusal(wire *w, const fgf_message *question, fgf_refusal code) {
     say(w, question);
-    fgf_message m = hear(w);
+    fgf_message m = wire_hear(w);
     assert_int_equal(m.type, FGF_REFUSE);
     assert_int_equal(m.code, code);
 }
@@ -418,29 +351,29 @@ static void uploads_continue_where_they_broke_off_and_count_once(void **state) {
     unsigned char frame[700];
     for (size_t i = 0; i < sizeof frame; i++)
         frame[i] = (unsigned char)i;
-    fgf_message question = offer_of(&w, 0, 42, frame, sizeof frame);
+    fgf_message question = wire_offer(&w, 0, 42, frame, sizeof frame);
     say(&w, &question);
-    assert_int_equal(hear(&w).offset, 0);
+    assert_int_equal(wire_hear(&w).offset, 0);
     say(&w, &(fgf_message){.type = FGF_CHUNK_DATA, .text = {frame, 300}});
     usleep(300000); /* so that the server has read it before the connection ends */
-    close_wire(&w);
+    wire_close(&w);
     w = open_wire(s, 0, true);
     say(&w, &question);
-    fgf_message m = hear(&w);
+    fgf_message m = wire_hear(&w);
     assert_int_equal(m.type, FGF_SEND);
     assert_int_equal(m.offset, 300);
-    close_wire(&w);
+    wire_close(&w);
     stop_server(s); /* also after a restart of the server */
     start_server(s);
     w = open_wire(s, 0, true);
     say(&w, &question);
-    assert_int_equal(hear(&w).offset, 300);
+    assert_int_equal(wire_hear(&w).offset, 300);
     say(&w, &(fgf_message){.type = FGF_CHUNK_DATA, .offset = 300, .text = {frame + 300, 400}});
-    m = hear(&w); /* complete, and no frame: refused, and forgotten */
+    m = wire_hear(&w); /* complete, and no frame: refused, and forgotten */
     assert_int_equal(m.code, FGF_REFUSE_INVALID);
     say(&w, &question);
-    assert_int_equal(hear(&w).offset, 0);
-    close_wire(&w);
+    assert_int_equal(wire_hear(&w).offset, 0);
+    wire_close(&w);
 }
 
 static void an_update_that_is_sent_again_is_confirmed_again_and_another_one_refused(void **state) {
@@ -448,74 +381,74 @@ static void an_update_that_is_sent_again_is_confirmed_again_and_another_one_refu
     wire w = open_wire(s, 0, true);
     unsigned char *small;
     size_t len = make_frame(s, 0, CONFIG, &small);
-    fgf_message question = offer_of(&w, 0, 7, small, len);
+    fgf_message question = wire_offer(&w, 0, 7, small, len);
     say(&w, &question);
-    assert_int_equal(hear(&w).type, FGF_SEND);
+    assert_int_equal(wire_hear(&w).type, FGF_SEND);
     say(&w, &(fgf_message){.type = FGF_CHUNK_DATA, .text = {small, len}});
-    assert_int_equal(hear(&w).type, FGF_CONFIRM);
+    assert_int_equal(wire_hear(&w).type, FGF_CONFIRM);
     for (int i = 0; i < 3; i++) {
         say(&w, &question);
-        assert_int_equal(hear(&w).type, FGF_CONFIRM);
+        assert_int_equal(wire_hear(&w).type, FGF_CONFIRM);
     }
     fgf_message other = question;
     other.upload = 8;
     expect_refusal(&w, &other, FGF_REFUSE_DOUBLE);
-    close_wire(&w);
+    wire_close(&w);
     stop_server(s);
     start_server(s);
     w = open_wire(s, 0, true);
     say(&w, &question);
-    assert_int_equal(hear(&w).type, FGF_CONFIRM);
+    assert_int_equal(wire_hear(&w).type, FGF_CONFIRM);
     expect_refusal(&w, &other, FGF_REFUSE_DOUBLE);
     other.round = 1;
     expect_refusal(&w, &other, FGF_REFUSE_INVALID); /* that round has not begun */
-    other = offer_of(&w, 0, 9, small, len);
+    other = wire_offer(&w, 0, 9, small, len);
     other.bytes = UINT64_MAX;
     expect_refusal(&w, &other, FGF_REFUSE_SIZE);
-    close_wire(&w);
+    wire_close(&w);
     free(small);
 }
 
 static void what_does_not_belong_ends_the_connection(void **state) {
     scene *s = *state;
     wire w = open_wire(s, 0, true);
-    fgf_message of_another_run = offer_of(&w, 0, 1, (const unsigned char *)"x", 1);
+    fgf_message of_another_run = wire_offer(&w, 0, 1, (const unsigned char *)"x", 1);
     of_another_run.run.bytes[0] ^= 1;
     expect_refusal(&w, &of_another_run, FGF_REFUSE_RUN);
-    assert_int_equal(hear(&w).type, 0);
-    close_wire(&w);
+    assert_int_equal(wire_hear(&w).type, 0);
+    wire_close(&w);
     w = open_wire(s, 0, false);
     expect_refusal(&w, &(fgf_message){.type = FGF_PULL}, FGF_REFUSE_PROTOCOL);
-    close_wire(&w);
+    wire_close(&w);
     w = open_wire(s, 0, false);
     expect_refusal(&w, &(fgf_message){.type = FGF_HELLO, .code = 99}, FGF_REFUSE_PROTOCOL);
-    close_wire(&w);
+    wire_close(&w);
     w = open_wire(s, 0, true); /* a chunk that nobody asked for */
     expect_refusal(&w, &(fgf_message){.type = FGF_CHUNK_DATA, .text = {(const unsigned char *)"x", 1}},
                    FGF_REFUSE_PROTOCOL);
-    close_wire(&w);
+    wire_close(&w);
     w = open_wire(s, 0, true);
-    fgf_message double_offer = offer_of(&w, 9, 1, (const unsigned char *)"x", 1), m = {0};
+    fgf_message double_offer = wire_offer(&w, 9, 1, (const unsigned char *)"x", 1), m = {0};
     for (int i = 0; i < 200 && m.code != FGF_REFUSE_RATE; i++) {
         say(&w, &double_offer);
-        m = hear(&w);
+        m = wire_hear(&w);
         assert_int_equal(m.type, FGF_REFUSE);
     }
     assert_int_equal(m.code, FGF_REFUSE_RATE);
-    close_wire(&w);
+    wire_close(&w);
 }
 
 /* ---- updates, whole ---- */
 
 /* Offers an update and sends it; the last answer. */
 static fgf_message send_update(wire *w, uint64_t round, uint64_t upload, const unsigned char *frame, size_t len) {
-    fgf_message question = offer_of(w, round, upload, frame, len);
+    fgf_message question = wire_offer(w, round, upload, frame, len);
     say(w, &question);
-    fgf_message m = hear(w);
+    fgf_message m = wire_hear(w);
     if (m.type != FGF_SEND)
         return m;
     say(w, &(fgf_message){.type = FGF_CHUNK_DATA, .text = {frame, len}});
-    return hear(w);
+    return wire_hear(w);
 }
 
 static void an_update_with_a_nan_is_refused_and_the_client_goes_on(void **state) {
@@ -536,7 +469,7 @@ static void an_update_with_a_nan_is_refused_and_the_client_goes_on(void **state)
     memcpy(frame + len - 4, &good, 4);
     frugi_frame_seal(frame, len, 1);
     assert_int_equal(send_update(&w, 0, 2, frame, len).type, FGF_CONFIRM);
-    close_wire(&w);
+    wire_close(&w);
     free(frame);
 }
 
@@ -554,7 +487,7 @@ static uint64_t pull_round(wire *w, uint64_t have) {
     fgf_message m;
     say(w, &(fgf_message){.type = FGF_PULL, .run = w->run, .have = have});
     do
-        m = hear(w);
+        m = wire_hear(w);
     while (m.type == FGF_WAIT);
     assert_int_equal(m.type, FGF_WEIGHTS);
     return m.round;
@@ -572,19 +505,19 @@ static void a_full_disk_refuses_updates_for_now_and_delays_the_round(void **stat
     limit_files(FGF_UPDATE_HEADER + len / 2); /* the update breaks off */
     assert_int_equal(send_update(&a, 0, 1, frame, len).code, FGF_REFUSE_RETRY);
     limit_files(4 * N); /* updates fit, the state does not */
-    fgf_message question = offer_of(&a, 0, 1, frame, len);
+    fgf_message question = wire_offer(&a, 0, 1, frame, len);
     say(&a, &question);
-    m = hear(&a);
+    m = wire_hear(&a);
     assert_int_equal(m.type, FGF_SEND);
     say(&a, &(fgf_message){.type = FGF_CHUNK_DATA, .offset = m.offset, .text = {frame + m.offset, len - m.offset}});
-    assert_int_equal(hear(&a).type, FGF_CONFIRM);
+    assert_int_equal(wire_hear(&a).type, FGF_CONFIRM);
     assert_int_equal(send_update(&b, 0, 1, frame, len).type, FGF_CONFIRM);
     pass_seconds(0);
     limit_files(0);
     ahead = ahead + 6; /* the round is closed again after some seconds */
     assert_int_equal(pull_round(&a, 0), 1);
-    close_wire(&a);
-    close_wire(&b);
+    wire_close(&a);
+    wire_close(&b);
     free(frame);
 }
 
@@ -602,8 +535,8 @@ static void a_late_update_that_was_confirmed_while_a_round_closed_is_not_lost(vo
     assert_int_equal(send_update(&a, 0, 1, frame, len).type, FGF_CONFIRM);
     pass_seconds(1);
     assert_int_equal(send_update(&b, 0, 2, frame, len).type, FGF_CONFIRM);
-    close_wire(&a);
-    close_wire(&b);
+    wire_close(&a);
+    wire_close(&b);
     stop_server(s);
     limit_files(0);
     start_server(s);
@@ -616,7 +549,7 @@ static void a_late_update_that_was_confirmed_while_a_round_closed_is_not_lost(vo
     assert_non_null(first);
     assert_non_null(strstr(first + 1, "\"counted\":1,"));
     free(status);
-    close_wire(&b);
+    wire_close(&b);
     free(frame);
 }
 
@@ -643,12 +576,12 @@ static void peers_that_drip_or_say_nothing_are_dropped_by_deadline(void **state)
     pass_seconds(9);
     assert_true(is_closed(silent));
     assert_true(is_closed(garbage));
-    assert_int_equal(hear(&drip).type, 0);
+    assert_int_equal(wire_hear(&drip).type, 0);
     assert_int_equal(pull_round(&waits, FGF_NO_VERSION), 0); /* who is only quiet stays */
     close(silent);
     close(garbage);
-    close_wire(&drip);
-    close_wire(&waits);
+    wire_close(&drip);
+    wire_close(&waits);
 }
 
 static void clients_of_many_versions_get_weights_from_few_files(void **state) {
@@ -664,7 +597,7 @@ static void clients_of_many_versions_get_weights_from_few_files(void **state) {
         ahead = ahead + 1;
         assert_int_equal(pull_round(&w, round), round + 1);
         for (uint64_t left = UINT64_MAX; left > 0;) {
-            fgf_message m = hear(&w);
+            fgf_message m = wire_hear(&w);
             assert_int_equal(m.type, FGF_CHUNK_DATA);
             left = m.text.len == FGF_CHUNK;
         }
@@ -672,13 +605,13 @@ static void clients_of_many_versions_get_weights_from_few_files(void **state) {
     }
     for (uint64_t have = 0; have < 11; have++) {
         say(&w, &(fgf_message){.type = FGF_PULL, .run = w.run, .have = have});
-        fgf_message m = hear(&w);
+        fgf_message m = wire_hear(&w);
         assert_int_equal(m.type, FGF_WEIGHTS);
         if (have > FGF_BLOBS_MAX)
             assert_int_equal(m.bytes, 1 + 4 * N);
-        assert_int_equal(hear(&w).type, FGF_CHUNK_DATA);
+        assert_int_equal(wire_hear(&w).type, FGF_CHUNK_DATA);
     }
-    close_wire(&w);
+    wire_close(&w);
 }
 
 int main(void) {

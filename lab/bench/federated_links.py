@@ -4,8 +4,9 @@
     lab/bench/federated_links.py --flower VENV/bin/python --out results/federated-links-aarch64.jsonl
 
 Server and clients are processes in network namespaces of their own; a link sends 1 Mbit/s up and 10 Mbit/s down. Every
-client trains LeNet on its share of Fashion-MNIST. A line has the seconds from the first round to the last and the bytes
-that clients put on their links, with all headers. Methods take turns. Needs root, ip and tc; Flower: pip install flwr.
+client trains LeNet on its share of Fashion-MNIST. A line has the seconds of each round, their median without the first
+one, in which clients start, and the bytes that clients put on their links, with all headers. Methods take turns. Needs
+root, ip and tc; Flower: pip install flwr.
 """
 import argparse
 import contextlib
@@ -127,8 +128,8 @@ def run(args: argparse.Namespace, links: Links, method: str, root: str) -> dict:
         with open(f"{root}/rounds.jsonl", encoding="utf-8") as rounds:
             result = {"round_seconds": [json.loads(line)["seconds"] for line in rounds]}
     seconds = result["round_seconds"]
-    return {"federated_links": "fashion-mnist", "method": method, **result, "median_round": statistics.median(seconds),
-            "seconds": sum(seconds), "link_bytes_up": links.bytes_up() - before, "clients": args.clients,
+    return {"federated_links": "fashion-mnist", "method": method, **result, "median": statistics.median(seconds[1:]),
+            "load": os.getloadavg()[0], "link_bytes_up": links.bytes_up() - before, "clients": args.clients,
             "rounds": args.rounds, "steps": args.steps, "batch": args.batch, "up": args.up, "down": args.down,
             "machine": platform.machine()}
 
@@ -151,7 +152,7 @@ def main() -> None:
     args = parser.parse_args()
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     with Links(args.clients, args.up, args.down) as links:
-        for method in ["dense", "sparse"] * args.turns + (["flower"] * args.turns if args.flower else []):
+        for method in ["dense", "sparse", *(["flower"] if args.flower else [])] * args.turns:
             with tempfile.TemporaryDirectory(prefix="federated-") as root:
                 line = json.dumps(run(args, links, method, root))
             print(line, flush=True)

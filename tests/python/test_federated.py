@@ -100,6 +100,10 @@ class Runs(unittest.TestCase):
         status = server.status()
         self.assertEqual([c["counted"] for c in status["clients"]], [ROUNDS] * 2)
         self.assertEqual(status["history"][-1]["eval_accuracy"], 0.25)
+        if support.PROGRAM:
+            done = subprocess.run([support.PROGRAM, "serve", "--status", "--save", f"{self.folder}/run"],
+                                  capture_output=True, text=True)
+            self.assertRegex(done.stdout, f"^round {ROUNDS} of {ROUNDS}, done, .*\nloss 1.0000")
 
     def test_killed_processes_continue_with_the_same_bits(self):
         make_keys(self.folder, "al", "berta")

@@ -6,7 +6,7 @@ residual=int8), with the names and shapes of the parameters.
 
 import ctypes
 import warnings
-from typing import List, Sequence, Union
+from typing import Iterable, List, Sequence, Union
 
 import torch
 
@@ -50,6 +50,17 @@ def tensors_of(state: dict) -> List[Tensor]:
     return [Tensor(*row) for row in state["tensors"]]
 
 
+def require_same_model(state: dict, model: Iterable[Tensor]) -> None:
+    """Refuse the state of another model: parameters of other shapes, or none in common. Some may be new or gone."""
+    shapes, saved = {tensor.name: tensor.shape for tensor in model}, tensors_of(state)
+    for tensor in saved:
+        if shapes.get(tensor.name, tensor.shape) != tensor.shape:
+            raise ValueError(f"this is the state of another model: {tensor.name} has the shape {tensor.shape} in it,"
+                             f" and {shapes[tensor.name]} here")
+    if saved and not any(tensor.name in shapes for tensor in saved):
+        raise ValueError(f"this is the state of another model: it has {saved[0].name} and others, and none is here")
+
+
 def restore_rank(engine: Engine, state: dict, rank: int, world: int) -> None:
     """Restore the residuals of this rank from a state."""
     ranks = state["ranks"]
@@ -76,5 +87,5 @@ def restore_rank(engine: Engine, state: dict, rank: int, world: int) -> None:
         old.restore(_bytes(ranks[member]))
         missing = engine.add_residuals(old, 1.0 if same else 1.0 / len(ranks))
     if missing:
-        warnings.warn("the residuals of these parameters are dropped, because the model has none of that name and size:"
+        warnings.warn("the residuals of these parameters are dropped, because the model has none of that name:"
                       f" {', '.join(missing)}")

@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from .. import _cuda
 from .._core import Tensor
-from .._lib import CommError, ConfigError
+from .._lib import MAX_DIMS, CommError, ConfigError
 from . import checkpoint
 from .checks import refuse_sharded, require_model, require_optimizer
 from .config import check, hook_config
@@ -177,6 +177,9 @@ class DDPState:
             raise ValueError("DDPState: with an optimizer of frugrad.torch.optimizer() give the model too:"
                              " DDPState(model, config, optimizer=optimizer)")
         compressed = compressed_parameters(self._known, self.config, self.total_steps) if converted else set()
+        if converted and not compressed and self._reduce != "dense":
+            warnings.warn("nothing is compressed: all parameters of the model are vectors or have fewer than"
+                          f" {self.config.option('min_size')} elements (min_size), which are sent whole", stacklevel=3)
         for each in converted:
             each.bind(self, self.config, self.total_steps, compressed)
 
@@ -234,11 +237,17 @@ class DDPState:
         Collective where torch.distributed is initialized: all ranks call it, and where one cannot load, all raise.
         """
         self._wait_all()
-        whole = self._together(lambda: checkpoint.merge(state))
+        whole = self._together(lambda: self._merged(state))
         self.step, self._loaded = whole["step"], whole
         self._engine, self._first_half, self._error = None, None, None
         self._plans.clear()
         self._dense_left = 0 if whole["ranks"] and self._known and self._model is not None else self.start_iter
+
+    def _merged(self, state: Union[dict, Sequence[dict]]) -> dict:
+        whole = checkpoint.merge(state)
+        if self._model is not None:
+            checkpoint.require_same_model(whole, map(_flattened, self._known.values()))
+        return whole
 
     def _together(self, work: Callable[[], Any]) -> Any:
         """Do something that may fail on some ranks; then all raise."""
@@ -505,9 +514,7 @@ class DDPState:
                                  " DDPState does not have")
             found = Tensor(str(len(self._named)), tuple(parameter.shape))
             self._known[id(parameter)], self._named[id(parameter)] = found, parameter
-        if len(found.shape) > 8:
-            found = found._replace(shape=(found.shape[0], found.elements // found.shape[0]))
-        return found
+        return _flattened(found)
 
     def _learn(self, tensors: Sequence[Tensor],
                device: torch.device = torch.device("cpu")) -> Union[ReducerEngine, DeviceEngine]:
@@ -612,6 +619,13 @@ def listed(optimizer: Any, where: str) -> List[torch.optim.Optimizer]:
     """The optimizers that were given, without wrappers."""
     given = [] if optimizer is None else optimizer if isinstance(optimizer, (list, tuple)) else [optimizer]
     return [bare(require_optimizer(each, f"{where}, optimizer=")) for each in given]
+
+
+def _flattened(tensor: Tensor) -> Tensor:
+    """A tensor with at most as many dimensions as the library takes."""
+    if len(tensor.shape) <= MAX_DIMS:
+        return tensor
+    return tensor._replace(shape=(tensor.shape[0], tensor.elements // tensor.shape[0]))
 
 
 def _wait_for_copy(buffer: torch.Tensor) -> None:

@@ -22,6 +22,12 @@ _Result = TypeVar("_Result")
 _EXIT_DELAY = 0.1  # seconds
 
 
+def cause(error: BaseException) -> str:
+    """The first sentence of an error of c10d, without the place in its source."""
+    text = str(error).split("\n")[0]
+    return text[text.find("] ") + 2 if text.startswith("[") else 0:].split(". ")[0]
+
+
 class Handle:
     """A collective in progress. ``wait()`` returns when its result is in the caller's memory, or raises."""
 
@@ -106,7 +112,12 @@ class Exchange:
         """Raise on all ranks if they do not have the same items; the error has the first that differs, and both values."""
         mine = json.dumps({name: str(value) for name, value in items.items()})
         digest = int.from_bytes(hashlib.sha256(mine.encode()).digest()[:7], "big")
-        if len({row[0] for row in self.gather_numbers([digest])}) == 1:
+        try:
+            digests = self.gather_numbers([digest])
+        except RuntimeError as error:
+            raise RuntimeError("another rank did not compare its options with this one: it has ended, is late, or has"
+                               f" not registered the hook: {cause(error)}") from error
+        if len({row[0] for row in digests}) == 1:
             return
         rows = [json.loads(text) for text in self.gather_texts(mine)]
         for name in [name for row in rows for name in row]:

@@ -18,6 +18,7 @@ import torch.distributed as dist
 from .. import _lib
 from .._core import Compressor, Config, Layout, number
 from .._lib import CommError, FrugradError, Owned, lib
+from .exchange import cause
 
 _TAG = 0x46720000  # of our messages: those of a script on the same group are numbered from 0
 
@@ -60,35 +61,36 @@ class _Channel:
 
     def post(self, _ctx: Any, message: Any) -> int:
         """Start a message."""
+        m = message.contents
         try:
-            m = message.contents
             self._last += 1
             self._posted[self._last] = self._start(m) if m.bytes else None
             m.handle = self._last
             return 0
         except BaseException as error:
-            return self._fail(error)
+            return self._fail(error, m.peer)
 
     def exchange(self, _ctx: Any, messages: Any, n: int) -> int:
         """Start the messages that are not posted, then wait for all that are not complete."""
+        peer = -1
         try:
             works = []
             for i in range(n):
                 m = messages[i]
                 if not m.done:
-                    handle = m.handle
-                    works.append(self._posted.pop(handle) if handle else self._start(m) if m.bytes else None)
-            for work in works:
+                    handle, peer = m.handle, m.peer
+                    works.append((peer, self._posted.pop(handle) if handle else self._start(m) if m.bytes else None))
+            for peer, work in works:
                 if work is not None:
                     work.wait()
             return 0
         except BaseException as error:
-            return self._fail(error)
+            return self._fail(error, peer)
 
-    def _fail(self, error: BaseException) -> int:
+    def _fail(self, error: BaseException, peer: int) -> int:
         self._posted.clear()
         self.error = self.error or error
-        text = f"comm: {type(error).__name__}: {error}".split("\n")[0]
+        text = f"comm: rank {peer} does not answer, because it has ended or is late: {cause(error)}"
         return lib.frug_set_last_error(_lib.ERR_COMM, text.encode(errors="replace"))
 
 

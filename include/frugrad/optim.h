@@ -64,6 +64,23 @@ FRUG_CHECK frug_status frug_optimizer_step(frug_optimizer *optimizer, uint64_t s
  *  state that is saved before a step and one that is restored there have the same size. */
 FRUG_API frug_status frug_optimizer_seek(frug_optimizer *optimizer, uint64_t step);
 
+/**
+ * Take over the states of a tensor from an optimizer of the same text whose layout has the tensor in another length,
+ * because weights were removed from it or added to it.
+ *
+ *   tensor   its number in both layouts
+ *   source   ascending, for each of its elements: the element of `from` whose state it gets; UINT64_MAX: zeros
+ *
+ * States in a short format are rounded again. Refused (FRUG_ERR_CONFIG) for optimizers that need whole tensors, and for
+ * microadam. Returns FRUG_ERR_ARG.
+ */
+FRUG_CHECK frug_status frug_optimizer_remap(frug_optimizer *optimizer, const frug_optimizer *from, size_t tensor,
+                                            const uint64_t *source);
+
+/** From step `since` on the mean squares of Adam (adamw, adam-merged) do not change; 0: they do. For gradients that a
+ *  mask makes larger or smaller than the weights deserve. Not part of a saved state. Returns FRUG_ERR_ARG. */
+FRUG_API frug_status frug_optimizer_freeze_squares(frug_optimizer *optimizer, uint64_t since);
+
 /** Factor by which a merged optimizer multiplies the rate; 1 for others. */
 FRUG_API double frug_optimizer_gain(const frug_optimizer *optimizer);
 

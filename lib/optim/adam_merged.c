@@ -101,7 +101,8 @@ void frugi_step_root(frug_optimizer *o, const frugi_step_args *args, uint64_t bl
         root[i] = sqrtf(beta2 * (root[i] * root[i]) + one_minus_beta2 * (g[i] * g[i]));
         w[i] = w[i] * decay_factor - rate * (mean[i] / (root[i] * root_gain + eps));
     }
-    frugi_roots_save(o, block, root, frugi_random(SEED, args->step, block));
+    if (!args->squares_frozen)
+        frugi_roots_save(o, block, root, frugi_random(SEED, args->step, block));
 }
 
 bool frugi_roots_are_valid(const frug_optimizer *like, const unsigned char *root, const unsigned char *scale) {

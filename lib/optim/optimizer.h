@@ -118,6 +118,7 @@ typedef struct frugi_step_args {
     float inertia, one_minus_inertia; /* momentum of the velocity */
     float inertia_rate;               /* learning rate of a velocity that is a sum of gradients */
     float inertia_gain;               /* 1 / bias correction of one that is a mean */
+    bool squares_frozen;              /* mean squares stay: beta2 is 1 */
     float min_root;                   /* lower bound of root_gain * root of the mean square, for a mean of 1 */
 } frugi_step_args;
 
@@ -127,6 +128,7 @@ struct frug_optimizer {
     frug_layout *layout;
     uint64_t layout_hash, shape_hash;
     double gain;
+    uint64_t squares_frozen; /* the first step that does not change mean squares; 0: none */
     frugi_optim_tensor *tensor;
     size_t tensors;
     uint64_t used[FRUGI_UPDATE_RULES]; /* floats or blocks of all tensors with a rule */

@@ -30,7 +30,10 @@ static frugi_step_args make_step_args(const frug_optimizer *o, uint64_t step, do
     rate = frugi_is_muon(f) ? merged : rate; /* for all tensors, and for decay */
     uint64_t t = step < UINT64_MAX ? step + 1 : step;
     uint64_t seen = t < f->window ? t : f->window;
-    double correct1 = 1 - frugi_power(f->beta1, t), correct2 = 1 - frugi_power(f->beta2, t);
+    bool frozen = o->squares_frozen && step >= o->squares_frozen;
+    double beta2 = frozen ? 1 : f->beta2;
+    double correct1 = 1 - frugi_power(f->beta1, t),
+           correct2 = 1 - frugi_power(f->beta2, frozen ? o->squares_frozen : t);
     frugi_step_args args = {
         .step = step,
         .rate = (float)rate,
@@ -40,8 +43,9 @@ static frugi_step_args make_step_args(const frug_optimizer *o, uint64_t step, do
         .coupled = f->coupled ? (float)f->decay : 0.0f,
         .beta1 = (float)f->beta1,
         .one_minus_beta1 = (float)(1 - f->beta1),
-        .beta2 = (float)f->beta2,
-        .one_minus_beta2 = (float)(1 - f->beta2),
+        .beta2 = (float)beta2,
+        .one_minus_beta2 = (float)(1 - beta2),
+        .squares_frozen = frozen,
         .eps = (float)f->eps,
         .adam_rate = (float)(rate / correct1),
         .root_gain = (float)(1 / sqrt(correct2)),

@@ -4,6 +4,7 @@
 
 #include "program/args/quantity.h"
 #include "trainer/run/rate_schedule.h"
+#include "trainer/sparse/sparse_options.h"
 #include "program/args/options_file.h"
 #include "program/args/shell_quote.h"
 #include "trainer/run/worker_group.h"
@@ -40,7 +41,7 @@ static const field texts[] = {
     FIELD("model", model, 0, 0),       FIELD("data", data, 0, 0),       FIELD("tokens", tokens, 0, 0),
     FIELD("subset", subset, 0, 0),     FIELD("method", method, 0, 0),   FIELD("optimizer", optimizer, 0, 0),
     FIELD("schedule", schedule, 0, 0), FIELD("weights", weights, 0, 0), FIELD("save", save, 0, 0),
-    FIELD("resume", resume, 0, 0),
+    FIELD("resume", resume, 0, 0),     FIELD("sparse", sparse, 0, 0),
 };
 static const field small[] = {
     FIELD("workers", workers, 1, MAX_WORKERS),
@@ -289,7 +290,10 @@ static int check_values(fgp_request *r) {
         return fgio_config_error();
     frug_config_destroy(config);
     fgt_rate rate;
+    fgt_sparse_options sparse;
     code = fgt_rate_parse(r->job.schedule, &rate);
+    if (code == FGIO_EXIT_OK && r->job.sparse != NULL)
+        code = fgt_sparse_parse(r->job.sparse, &sparse);
     if (code == FGIO_EXIT_OK)
         code = check_text_options(r);
     return code == FGIO_EXIT_OK ? check_idle_options(r) : code;
@@ -397,6 +401,10 @@ void fgp_help_training(void) {
     printf("\nOptimizers (NAME or NAME:option=value,...):\n");
     for (size_t i = 0; (kind = frug_optimizer_at(i)) != NULL; i++)
         print_row(kind->name, kind->help, kind->options);
+    const fgt_sparse_help *sparse;
+    printf("\nSparse weights (KIND or KIND:option=value,...):\n");
+    for (size_t i = 0; (sparse = fgt_sparse_help_at(i)) != NULL; i++)
+        print_row(sparse->name, sparse->help, sparse->options);
     printf("\nMethods (PRESET or PRESET,option=value,...; `frugrad inspect --config PRESET` has the details):\n");
     for (size_t i = 0; (preset = frug_preset_at(i)) != NULL; i++)
         print_row(preset->name, preset->help, NULL);

@@ -24,6 +24,7 @@ static const fgp_opt options[] = {
     {"rate", 'r', "NUMBER", NULL, "learning rate [by the model]"},
     FGP_OPTIONS_RATE,
     {"weights", 0, "FILE", NULL, "safetensors file to start from [random weights]"},
+    {"sparse", 0, "TEXT", NULL, "prune weights while training; listed below [all weights are trained]"},
     FGP_OPTIONS_OUTPUT,
     {"metrics-layers", 0, NULL, NULL, "metrics: also the density of each tensor, at some 16 of the steps"},
     {NULL, 0, NULL, NULL, NULL},

@@ -134,6 +134,15 @@ static void print_traffic(const fgt_report *r) {
     }
 }
 
+static void print_kept(const fgt_report *r) {
+    char kept[32], all[32];
+    if (r->params_kept == r->params)
+        return;
+    label("weights");
+    printf("%s of %s parameters are left: %.2f %%\n", fgio_count_text(r->params_kept, kept, sizeof kept),
+           fgio_count_text(r->params, all, sizeof all), 100 * (double)r->params_kept / (double)r->params);
+}
+
 static void print_times(const fgt_report *r) {
     label("step");
     printf("%.1f ms (median); means: data %.1f, forward %.1f, backward %.1f, blocked %.1f\n", r->step_ms, r->ms_data,
@@ -196,6 +205,7 @@ void fgp_summary_print(const fgp_request *request, const fgt_report *r) {
     print_quality(r);
     if (job->tune != NULL)
         print_tuning(request, r);
+    print_kept(r);
     print_traffic(r);
     if (job->tune != NULL)
         print_tuning_times(r);
@@ -324,6 +334,10 @@ int fgp_summary_json(const fgp_request *request, const fgt_report *r) {
     set_text(all, "config", r->config);
     set_text(all, "algorithm", r->algorithm);
     set_text(all, "optimizer", r->optimizer);
+    if (request->job.sparse != NULL) {
+        set_text(all, "sparse", request->job.sparse);
+        set_count(all, "params_kept", r->params_kept);
+    }
     set_text(all, "schedule", request->job.schedule);
     set_real(all, "rate", r->rate);
     if (request->job.clip_auto)

@@ -8,6 +8,9 @@
  *   frugrad.optimizer    U8   frug_optimizer_save; the same on all workers, so it is saved once
  *   frugrad.optimizer.R  U8   with local steps only: that of worker R from 1 on
  *   frugrad.residual.R   U8   the compressor of worker R (frug_compressor_save)
+ *   frugrad.mask         U8   sparse weights: masks of all parameters that have one, lowest bit first
+ *   frugrad.master       F32  likewise: the weights that the optimizer updates, where those of the model are masked
+ *   frugrad.growth.R     F32  likewise: sums of the gradients of pruned weights of worker R
  *   frugrad.checksum     U8   CRC-32C of all bytes before it
  *
  * and in the metadata that of the caller and frugrad.step, frugrad.workers, frugrad.format, frugrad.generation. Files
@@ -31,6 +34,10 @@ typedef struct fgt_checkpoint_state {
     frug_optimizer *optimizer;   /* likewise */
     bool own_optimizer;          /* the optimizers of workers differ: all are saved */
     float *outer;                /* momentum of local steps, a float per parameter; or NULL */
+    /* Sparse weights (sparse/sparse_weights.h); NULL: not saved, not restored. */
+    uint8_t *mask;
+    size_t mask_bytes;
+    float *master, *growth; /* graph->elements each */
 } fgt_checkpoint_state;
 
 /**
@@ -70,8 +77,8 @@ int fgt_checkpoint_next_generation(const char *directory, const fgt_checkpoint *
 
 /** Restores everything. Collective. A checkpoint of another number of workers is restored too: each worker then starts
  * from the mean of all residuals, so that the update still to be applied is the same in total, and from worker 0's
- * running statistics; *redistributed is set. With own_optimizer that is an error. After an error the state is
- * undefined. */
+ * running statistics, and growth begins at zero; *redistributed is set. With own_optimizer that is an error. After an
+ * error the state is undefined. */
 int fgt_checkpoint_restore(fgt_checkpoint *checkpoint, const fgt_checkpoint_state *state, bool *redistributed);
 
 /**

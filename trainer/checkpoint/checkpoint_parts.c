@@ -71,15 +71,17 @@ void fgt_checkpoint_parts_add_outer(fgt_checkpoint_parts *parts, const fgt_check
 void fgt_checkpoint_parts_add(fgt_checkpoint_parts *parts, fgt_checkpoint_part_kind kind, int number, int worker,
                               uint64_t count, void *memory) {
     static const char *const names[] = {
-        [FGT_PART_BUFFERS] = "buffers", [FGT_PART_OPTIMIZER] = "optimizer", [FGT_PART_RESIDUAL] = "residual"};
+        [FGT_PART_BUFFERS] = "buffers", [FGT_PART_OPTIMIZER] = "optimizer", [FGT_PART_RESIDUAL] = "residual",
+        [FGT_PART_MASK] = "mask",       [FGT_PART_MASTER] = "master",       [FGT_PART_GROWTH] = "growth"};
+    const bool floats = kind == FGT_PART_BUFFERS || kind == FGT_PART_MASTER || kind == FGT_PART_GROWTH;
     char name[64];
-    if (kind == FGT_PART_OPTIMIZER && number == 0)
+    if (kind == FGT_PART_MASK || kind == FGT_PART_MASTER || (kind == FGT_PART_OPTIMIZER && number == 0))
         snprintf(name, sizeof name, "frugrad.%s", names[kind]);
     else
         snprintf(name, sizeof name, "frugrad.%s.%d", names[kind], number);
     fgt_checkpoint_part *part = append_part(parts, kind, worker, name);
     if (part != NULL) {
-        set_shape(part, kind == FGT_PART_BUFFERS ? FGIO_F32 : FGIO_U8, 1, &count);
+        set_shape(part, floats ? FGIO_F32 : FGIO_U8, 1, &count);
         part->memory = memory;
     }
 }
@@ -91,6 +93,16 @@ void fgt_checkpoint_parts_add_optimizer(fgt_checkpoint_parts *parts, const fgt_c
     for (int r = 0; r < (state->own_optimizer ? workers : 1) && !parts->out_of_memory; r++)
         fgt_checkpoint_parts_add(parts, FGT_PART_OPTIMIZER, r, state->own_optimizer ? r : FGT_ALL_WORKERS, bytes,
                                  memory);
+}
+
+void fgt_checkpoint_parts_add_sparse(fgt_checkpoint_parts *parts, const fgt_checkpoint_state *state, int workers) {
+    const uint64_t floats = state->graph->elements;
+    if (state->master != NULL)
+        fgt_checkpoint_parts_add(parts, FGT_PART_MASTER, 0, FGT_ALL_WORKERS, floats, state->master);
+    for (int r = 0; r < workers && state->growth != NULL; r++)
+        fgt_checkpoint_parts_add(parts, FGT_PART_GROWTH, r, r, floats, state->growth);
+    if (state->mask != NULL)
+        fgt_checkpoint_parts_add(parts, FGT_PART_MASK, 0, FGT_ALL_WORKERS, state->mask_bytes, state->mask);
 }
 
 void fgt_checkpoint_parts_free(fgt_checkpoint_parts *parts) {

@@ -31,7 +31,10 @@ typedef enum fgt_checkpoint_part_kind {
     FGT_PART_BUFFERS,   /* running statistics of another worker, concatenated */
     FGT_PART_OUTER,     /* momentum of local steps */
     FGT_PART_OPTIMIZER, /* saved state */
-    FGT_PART_RESIDUAL   /* saved state of one worker's compressor */
+    FGT_PART_RESIDUAL,  /* saved state of one worker's compressor */
+    FGT_PART_MASK,      /* sparse weights: masks */
+    FGT_PART_MASTER,    /* the weights that the optimizer updates */
+    FGT_PART_GROWTH     /* sums of one worker */
 } fgt_checkpoint_part_kind;
 
 #define FGT_ALL_WORKERS (-1)
@@ -57,13 +60,17 @@ void fgt_checkpoint_parts_add_model(fgt_checkpoint_parts *parts, fgt_graph *grap
 /** Adds the momentum of local steps, if there is one. */
 void fgt_checkpoint_parts_add_outer(fgt_checkpoint_parts *parts, const fgt_checkpoint_state *state);
 
-/** Adds one tensor of one dimension, "frugrad.KIND.NUMBER"; the first optimizer's has no number. */
+/** Adds one tensor of one dimension, "frugrad.KIND.NUMBER"; the first optimizer's, masks and the master have no number.
+ * */
 void fgt_checkpoint_parts_add(fgt_checkpoint_parts *parts, fgt_checkpoint_part_kind kind, int number, int worker,
                               uint64_t count, void *memory);
 
 /** Adds the optimizer's state; that of every worker where they differ. */
 void fgt_checkpoint_parts_add_optimizer(fgt_checkpoint_parts *parts, const fgt_checkpoint_state *state, int workers,
                                         uint64_t bytes, void *memory);
+
+/** Adds the states of sparse weights that there are; growth: of this many workers. */
+void fgt_checkpoint_parts_add_sparse(fgt_checkpoint_parts *parts, const fgt_checkpoint_state *state, int workers);
 void fgt_checkpoint_parts_free(fgt_checkpoint_parts *parts);
 
 /** Copies bytes of a part from offset `at` to their format in files, and back. at is a multiple of 4. */

@@ -56,6 +56,7 @@ static int list_parts(restore_state *r) {
     fgt_checkpoint_parts_add_outer(&r->parts, r->state);
     for (int i = 1; i < old && r->blobs.buffer_floats > 0 && !r->redistribute; i++)
         fgt_checkpoint_parts_add(&r->parts, FGT_PART_BUFFERS, i, i, r->blobs.buffer_floats, r->blobs.buffers);
+    fgt_checkpoint_parts_add_sparse(&r->parts, r->state, r->redistribute ? 0 : old);
     fgt_checkpoint_parts_add_optimizer(&r->parts, r->state, old, r->blobs.optimizer_bytes, r->blobs.optimizer);
     for (int i = 0; i < old && r->state->compressor != NULL && !r->parts.out_of_memory; i++)
         fgt_checkpoint_parts_add(&r->parts, FGT_PART_RESIDUAL, i, r->redistribute ? FGT_ALL_WORKERS : i,
@@ -121,14 +122,19 @@ static int read_chunk(restore_state *r, const fgt_checkpoint_part *part, uint64_
     return FGIO_EXIT_OK;
 }
 
+/* A parameter in the compressor's layout. */
+static frug_range range_of(const restore_state *r, const fgt_param *p) {
+    return r->state->mask != NULL ? (frug_range){p->packed_offset, p->packed_count}
+                                  : (frug_range){p->tensor.offset, elements_of(p)};
+}
+
 static int add_residual(restore_state *r) {
     for (const fgt_param *p = r->state->graph->params; p != NULL; p = p->next) {
-        size_t n = elements_of(p);
-        float *residual_sum = r->residual_sum + p->tensor.offset;
-        if (frug_compressor_get_residual(r->state->compressor, (frug_range){p->tensor.offset, n}, r->residual) !=
-            FRUG_OK)
+        frug_range range = range_of(r, p);
+        float *residual_sum = r->residual_sum + range.begin;
+        if (frug_compressor_get_residual(r->state->compressor, range, r->residual) != FRUG_OK)
             return fgio_library_error(r->file->path);
-        for (size_t i = 0; i < n; i++)
+        for (size_t i = 0; i < range.count; i++)
             residual_sum[i] += r->residual[i];
     }
     return FGIO_EXIT_OK;
@@ -137,12 +143,11 @@ static int add_residual(restore_state *r) {
 static int set_mean_residual(restore_state *r) {
     float old = (float)r->file->workers;
     for (const fgt_param *p = r->state->graph->params; p != NULL; p = p->next) {
-        size_t n = elements_of(p);
-        float *residual_sum = r->residual_sum + p->tensor.offset;
-        for (size_t i = 0; i < n; i++)
+        frug_range range = range_of(r, p);
+        float *residual_sum = r->residual_sum + range.begin;
+        for (size_t i = 0; i < range.count; i++)
             residual_sum[i] /= old;
-        if (frug_compressor_set_residual(r->state->compressor, (frug_range){p->tensor.offset, n}, residual_sum) !=
-            FRUG_OK)
+        if (frug_compressor_set_residual(r->state->compressor, range, residual_sum) != FRUG_OK)
             return fgio_library_error(r->file->path);
     }
     return FGIO_EXIT_OK;

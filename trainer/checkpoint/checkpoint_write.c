@@ -56,6 +56,7 @@ static int list_parts(writer_state *w) {
     fgt_checkpoint_parts_add_outer(&w->parts, w->state);
     for (int r = 1; r < w->size && w->blobs.buffer_floats > 0; r++)
         fgt_checkpoint_parts_add(&w->parts, FGT_PART_BUFFERS, r, r, w->blobs.buffer_floats, w->blobs.buffers);
+    fgt_checkpoint_parts_add_sparse(&w->parts, w->state, w->size);
     fgt_checkpoint_parts_add_optimizer(&w->parts, w->state, w->size, w->blobs.optimizer_bytes, w->blobs.optimizer);
     for (int r = 0; r < w->size && w->state->compressor != NULL; r++)
         fgt_checkpoint_parts_add(&w->parts, FGT_PART_RESIDUAL, r, r, w->blobs.residual_bytes, w->blobs.residual);

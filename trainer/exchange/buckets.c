@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "trainer/base/counted_alloc.h"
 #include "trainer/exchange/gradient_record.h"
+#include "trainer/sparse/sparse_weights.h"
 #include "io/error.h"
 
 #include <math.h>
@@ -34,6 +35,7 @@ int fgt_buckets_create(const fgt_buckets_options *options, fgt_buckets **buckets
     if (!b)
         return fgio_error("not enough memory for buckets");
     b->options = *options;
+    b->weights = options->graph->weights;
     b->sink = (fgt_sink){open_tile, close_tile};
     pthread_mutex_init(&b->lock, NULL);
     pthread_mutex_init(&b->optimizer_lock, NULL);
@@ -55,10 +57,18 @@ void fgt_buckets_destroy(fgt_buckets *b) {
     fgt_counted_free(b->memory);
     fgt_counted_free(b->full_gradient);
     fgt_counted_free(b->measured_vector);
+    fgt_counted_free(b->packed_weights);
     fgt_norm_limits_destroy(&b->norm_limits);
     free(b->limited_norms);
     free(b->bucket);
     free(b);
+}
+
+void fgt_buckets_set_exchange(fgt_buckets *b, frug_reducer *reducer, frug_optimizer *optimizer, float *weights) {
+    b->options.reducer = reducer;
+    b->options.optimizer = optimizer;
+    b->weights = weights ? weights : b->options.graph->weights;
+    fgt_buckets_set_ranges(b);
 }
 
 size_t fgt_buckets_count(const fgt_buckets *b) {
@@ -155,17 +165,38 @@ static float *open_tile(fgt_sink *sink, const fgt_param *p, size_t first) {
 /** The optimizer functions that are called with the lock held. */
 typedef enum optimizer_call { OPTIMIZER_STEP, OPTIMIZER_STEP_MEASURED, OPTIMIZER_MEASURE } optimizer_call;
 
+/* Whether a parameter is trained and its packed weights are in a range. */
+static bool is_packed_in(const fgt_param *p, uint64_t begin, uint64_t count) {
+    return !p->frozen && p->packed_offset >= begin && p->packed_offset < begin + count;
+}
+
+/* The packed weights of a range, in memory that the next call overwrites. */
+static float *pack_weights(fgt_buckets *b, uint64_t begin, uint64_t count) {
+    for (const fgt_param *p = b->options.graph->params; p; p = p->next)
+        if (is_packed_in(p, begin, count))
+            fgt_mask_pack(p, b->weights + p->tensor.offset, b->packed_weights + (p->packed_offset - begin));
+    return b->packed_weights;
+}
+
+static void unpack_weights(fgt_buckets *b, uint64_t begin, uint64_t count) {
+    for (const fgt_param *p = b->options.graph->params; p; p = p->next)
+        if (is_packed_in(p, begin, count))
+            fgt_mask_unpack(p, b->packed_weights + (p->packed_offset - begin), b->weights + p->tensor.offset);
+}
+
 static void call_optimizer(fgt_buckets *b, optimizer_call what, uint64_t begin, uint64_t count, const float *from,
                            float *to) {
     frug_optimizer *o = b->options.optimizer;
-    float *weights = b->options.graph->weights + begin;
     double since = frugi_clock();
     pthread_mutex_lock(&b->optimizer_lock);
+    float *weights = b->options.packed ? pack_weights(b, begin, count) : b->weights + begin;
     frug_status status =
         what == OPTIMIZER_STEP ? frug_optimizer_step(o, b->step, (frug_range){begin, count}, from, b->rate, weights)
         : what == OPTIMIZER_MEASURE
             ? frug_optimizer_measure(o, b->step, (frug_range){begin, count}, from, to)
             : frug_optimizer_step_measured(o, b->step, (frug_range){begin, count}, from, b->rate, weights);
+    if (b->options.packed)
+        unpack_weights(b, begin, count);
     if (status != FRUG_OK && b->failed == FRUG_OK)
         b->failed = status;
     double seconds = frugi_clock() - since;
@@ -207,6 +238,8 @@ static double norm_and_scale(float *x, uint64_t n, float factor) {
 /* Squared norm and scaling of the parameters of a bucket, without the padding between them, whose memory is undefined.
  * */
 static double norm_and_scale_bucket(fgt_buckets *b, const fgt_bucket *k, float *memory, float factor) {
+    if (b->options.packed)
+        return norm_and_scale(memory, k->sent.count, factor);
     double norm2 = 0;
     uint64_t end = k->begin + k->count;
     for (const fgt_param *p = b->options.graph->params; p; p = p->next) {
@@ -270,8 +303,7 @@ static frug_status exchange_measured(fgt_buckets *b) {
 static void submit_bucket(fgt_buckets *b, const fgt_bucket *k, float *memory) {
     frug_bucket out = FRUG_BUCKET_INIT;
     out.step = b->step;
-    out.range.begin = k->begin;
-    out.range.count = k->count;
+    out.range = k->sent;
     out.grad = memory;
     out.scale = 1.0f / (float)b->options.workers;
     out.done = bucket_done;
@@ -305,6 +337,18 @@ static float *accumulate_pass(fgt_buckets *b, const fgt_bucket *k, float *slot) 
     return sum;
 }
 
+/* Packs the gradient of a bucket in place: packed numbers never come after their own position. */
+static void pack_gradient(fgt_buckets *b, const fgt_bucket *k, float *memory) {
+    for (const fgt_param *p = b->options.graph->params; p; p = p->next) {
+        if (&b->bucket[p->bucket] != k || p->frozen)
+            continue;
+        float *gradient = memory + (p->tensor.offset - k->begin);
+        if (b->options.growth && !b->measure)
+            fgt_sparse_add_growth(b->options.growth, p, gradient);
+        fgt_mask_pack(p, gradient, memory + (p->packed_offset - k->sent.begin));
+    }
+}
+
 static void close_tile(fgt_sink *sink, const fgt_param *p, size_t first) {
     fgt_buckets *b = (fgt_buckets *)sink;
     fgt_bucket *k = &b->bucket[p->bucket + first / p->tile];
@@ -320,6 +364,8 @@ static void close_tile(fgt_sink *sink, const fgt_param *p, size_t first) {
     }
     if (b->options.record && !b->measure)
         fgt_record_add(b->options.record, b->step, k->begin, k->count, memory);
+    if (b->options.packed)
+        pack_gradient(b, k, memory);
     double norm2 = norm_and_scale_bucket(b, k, memory, b->factor);
     if (!b->options.deferred_update || b->measure)
         b->norm2 += norm2;
@@ -347,7 +393,7 @@ static void update_deferred(fgt_buckets *b, double clip) {
         const fgt_bucket *k = &b->bucket[i];
         if (b->clip_factor < 1)
             norm_and_scale_bucket(b, k, b->full_gradient + k->full_offset, (float)b->clip_factor);
-        update_weights(b, k->begin, k->count, b->full_gradient + k->full_offset);
+        update_weights(b, k->sent.begin, k->sent.count, b->full_gradient + k->full_offset);
     }
 }
 

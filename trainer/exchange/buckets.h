@@ -11,6 +11,9 @@
  * A step may have several backward passes, one for each micro-batch. Then the full gradient is needed for any method:
  * the passes are accumulated in it, bucket by bucket, and full buckets are processed in the last pass.
  *
+ * With sparse weights the gradient of a bucket is packed (sparse/weight_mask.h) before it is exchanged, and reducer and
+ * optimizer know the packed buffer only. Then no parameter is cut into tiles.
+ *
  * Frozen parameters are in no bucket. Of a bucket whose tensors the optimizer updates from measurements only the
  * measurements are kept, in one vector that is exchanged at the end of the backward pass; the memory of the gradient is
  * released at once. At steps at which the optimizer needs the gradient itself, the bucket is exchanged as any other.
@@ -46,11 +49,18 @@ typedef struct fgt_buckets_options {
     uint64_t measured_each;         /* measurements of a target at most steps, instead of a longer gradient */
     bool count_sent;                /* count the floats that the optimizer needs */
     fgt_record *record;             /* records the gradients before clipping; or NULL */
+    /* Sparse weights: */
+    bool packed;   /* masks may change; then call fgt_buckets_set_exchange() */
+    float *growth; /* gets the sums of the gradients of pruned weights; or NULL */
 } fgt_buckets_options;
 
 /** Plans buckets and allocates their memory; sets tile and bucket of the graph's parameters. Returns an exit status. */
 int fgt_buckets_create(const fgt_buckets_options *options, fgt_buckets **buckets);
 void fgt_buckets_destroy(fgt_buckets *b);
+
+/** With `packed`: after masks have changed, a reducer and an optimizer of the new packed buffer, and the weights that
+ * the optimizer updates, as a flat buffer; NULL: those of the graph. */
+void fgt_buckets_set_exchange(fgt_buckets *b, frug_reducer *reducer, frug_optimizer *optimizer, float *weights);
 
 /** Number of buckets. */
 size_t fgt_buckets_count(const fgt_buckets *b);

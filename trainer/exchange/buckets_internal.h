@@ -11,6 +11,7 @@
 
 typedef struct fgt_bucket {
     uint64_t begin, count;
+    frug_range sent; /* what is exchanged: the same, or its part of the packed buffer */
     size_t tiles, closed_tiles;
     float *memory;        /* NULL: not open */
     uint64_t full_offset; /* offset of its gradient in the full gradient */
@@ -28,6 +29,8 @@ struct fgt_buckets {
     uint64_t max_count;
     float *memory, *measured_vector;  /* memory: of the slots */
     float *full_gradient;             /* the full gradient, or NULL */
+    float *weights;                   /* that the optimizer updates */
+    float *packed_weights;            /* those of one bucket, with `packed` */
     float *free_slots[FGT_SLOTS_MAX]; /* slots that are not in use */
     size_t free_count, slots;
     pthread_mutex_t lock, optimizer_lock;
@@ -47,6 +50,9 @@ struct fgt_buckets {
 /** Divides the trainable parameters into buckets, and allocates the vector of measurements. Returns -1 without memory.
  * */
 int fgt_buckets_plan(fgt_buckets *b);
+
+/** Sets what is exchanged of each bucket. */
+void fgt_buckets_set_ranges(fgt_buckets *b);
 
 /** Allocates memory for as many buckets as are open at once. Returns -1 without memory. */
 int fgt_buckets_alloc(fgt_buckets *b);

@@ -47,7 +47,8 @@ static size_t tile_rows(const fgt_param *p, uint64_t most) {
 /* A method or an optimizer that needs whole tensors refuses a range of one. */
 static bool can_split(const fgt_buckets *b, const fgt_param *p, size_t number, size_t rows) {
     size_t bytes;
-    if ((b->options.full_gradient && b->options.passes <= 1) || !frug_optimizer_can_split(b->options.optimizer, number))
+    if ((b->options.full_gradient && b->options.passes <= 1) || b->options.packed ||
+        !frug_optimizer_can_split(b->options.optimizer, number))
         return false;
     if (!b->options.reducer)
         return true;
@@ -160,8 +161,22 @@ static int plan_measured(fgt_buckets *b) {
     return b->options.measured && !b->measured_vector ? -1 : 0;
 }
 
+void fgt_buckets_set_ranges(fgt_buckets *b) {
+    for (size_t i = 0; i < b->count; i++)
+        b->bucket[i].sent =
+            b->options.packed ? (frug_range){UINT64_MAX, 0} : (frug_range){b->bucket[i].begin, b->bucket[i].count};
+    for (const fgt_param *p = b->options.graph->params; p && b->options.packed; p = p->next) {
+        frug_range *sent = &b->bucket[p->bucket].sent;
+        sent->begin = p->frozen || sent->begin < p->packed_offset ? sent->begin : p->packed_offset;
+        sent->count += p->packed_count;
+    }
+}
+
 int fgt_buckets_plan(fgt_buckets *b) {
-    return plan_params(b) == 0 && plan_measured(b) == 0 ? 0 : -1;
+    if (plan_params(b) != 0 || plan_measured(b) != 0)
+        return -1;
+    fgt_buckets_set_ranges(b);
+    return 0;
 }
 
 /* The full gradient: one bucket after the other. */
@@ -177,6 +192,11 @@ static int alloc_full_gradient(fgt_buckets *b) {
 
 int fgt_buckets_alloc(fgt_buckets *b) {
     const bool passes = b->options.passes > 1;
+    if (b->options.packed) {
+        b->packed_weights = fgt_counted_alloc(FGT_USE_GRADIENTS, (size_t)b->max_count * sizeof(float));
+        if (!b->packed_weights)
+            return -1;
+    }
     if ((b->options.full_gradient || passes) && alloc_full_gradient(b) != 0)
         return -1;
     if (b->options.full_gradient && !passes)

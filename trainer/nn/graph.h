@@ -50,15 +50,17 @@ typedef enum fgt_init { FGT_INIT_ZERO, FGT_INIT_ONE, FGT_INIT_NORMAL, FGT_INIT_U
 typedef struct fgt_param {
     frug_tensor tensor; /* name (owned), role, shape, offset */
     fgt_init init;
-    float init_scale;      /* standard deviation, or half the width of a uniform draw */
-    size_t rows, cols;     /* as a matrix: the first dimension, and the product of the others */
-    size_t tile;           /* rows of one tile; set by the planner of buckets, all rows otherwise */
-    size_t bucket;         /* set by the planner: number of the bucket of the first tile */
-    float *w;              /* rows x cols */
-    bool head;             /* fine-tuning: trained by AdamW, not by the method of the targets */
-    bool frozen;           /* not trained: it has no gradient and is in no bucket */
-    bool packable;         /* graphs without backward: may be packed instead of having w */
-    frug_sparse *packed;   /* owned; NULL: w is used */
+    float init_scale;  /* standard deviation, or half the width of a uniform draw */
+    size_t rows, cols; /* as a matrix: the first dimension, and the product of the others */
+    size_t tile;       /* rows of one tile; set by the planner of buckets, all rows otherwise */
+    size_t bucket;     /* set by the planner: number of the bucket of the first tile */
+    float *w;          /* rows x cols */
+    uint8_t *mask;     /* sparse weights (sparse/weight_mask.h): 1 bit for each; NULL: all are trained */
+    uint64_t packed_offset, packed_count; /* sparse weights: in the flat buffer without pruned weights */
+    bool head;                            /* fine-tuning: trained by AdamW, not by the method of the targets */
+    bool frozen;                          /* not trained: it has no gradient and is in no bucket */
+    bool packable;                        /* graphs without backward: may be packed instead of having w */
+    frug_sparse *packed;                  /* owned; NULL: w is used */
     double *input_squares; /* owned; NULL, or sums of the squares of each input (cols, or rows if the input is first) */
     struct fgt_param *next;
 } fgt_param;

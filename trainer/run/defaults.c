@@ -37,7 +37,8 @@ static const task_defaults defaults_of[] = {
 #define TRAINED_RATE 0.04 /* for a width of 1, for transformers that start from --weights */
 #define RATE_MAX     8e-3 /* maximum for a transformer */
 
-#define MUON_THREADS_MAX 64u /* of the library's option */
+#define CONFIG_TEXT      1024u /* of a method with another option */
+#define MUON_THREADS_MAX 64u   /* of the library's option */
 
 uint32_t fgt_default_batch(fgt_task task) {
     return defaults_of[task].batch;
@@ -115,19 +116,28 @@ static int check_local(const frug_config *config, const char *optimizer) {
                             (int)name, optimizer);
 }
 
-static int create_config(const char *method, const char *optimizer, frug_config **config) {
-    return frug_config_create_for(method, optimizer, config) == FRUG_OK ? FGIO_EXIT_OK : fgio_config_error();
+/* With sparse weights no matrix is too small to compress: few of its weights may be left. */
+static int create_config(const fgt_job *job, const char *optimizer, frug_config **config) {
+    char text[CONFIG_TEXT];
+    if (frug_config_create_for(job->method, optimizer, config) != FRUG_OK)
+        return fgio_config_error();
+    if (!job->sparse || strstr(job->method, "min_size=") || fgt_option_is(*config, "reduce", "dense"))
+        return FGIO_EXIT_OK;
+    frug_config_destroy(*config);
+    *config = NULL;
+    snprintf(text, sizeof text, "%s%smin_size=0", job->method, *job->method ? "," : "");
+    return frug_config_create_for(text, optimizer, config) == FRUG_OK ? FGIO_EXIT_OK : fgio_config_error();
 }
 
 int fgt_default_optimizer(const fgt_job *job, const fgt_model *model, char *optimizer, size_t cap,
                           frug_config **config) {
     const char *text = job->optimizer ? job->optimizer : defaults_of[model->task].merged;
-    int status = create_config(job->method, text, config);
+    int status = create_config(job, text, config);
     if (status == FGIO_EXIT_OK && !job->optimizer) {
         text = default_optimizer(job, model->task, *config);
         frug_config_destroy(*config);
         *config = NULL;
-        status = create_config(job->method, text, config); /* "frugrad" depends on the optimizer */
+        status = create_config(job, text, config); /* "frugrad" depends on the optimizer */
     }
     if (status == FGIO_EXIT_OK)
         status = check_supported(*config);

@@ -35,6 +35,34 @@ static int check_gossip(const fgt_run *run) {
     return FGIO_EXIT_OK;
 }
 
+/* Sparse weights: reducer and optimizer get single weights, without rows, heads or blocks of a whole tensor, and are
+ * created again when masks change. */
+static int check_sparse(fgt_run *run) {
+    const fgt_job *job = run->job;
+    static const struct {
+        const char *option, *value;
+    } wanted[] = {{"unit", "element"}, {"local", "0"}, {"transform", "off"}};
+    static const char *const optimizers[] = {"sgd", "adamw", "merged", "adam-merged", "sign"};
+    size_t name = strcspn(run->optimizer, ":");
+    bool known = false;
+    if (!job->sparse)
+        return FGIO_EXIT_OK;
+    for (size_t i = 0; i < sizeof optimizers / sizeof *optimizers; i++)
+        known |= strlen(optimizers[i]) == name && strncmp(run->optimizer, optimizers[i], name) == 0;
+    if (!known)
+        return fgio_usage_error(
+            "--sparse needs an optimizer whose states belong to single weights: sgd, adamw, merged, "
+            "adam-merged or sign, not %.*s",
+            (int)name, run->optimizer);
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
+        if (!fgt_option_is(run->config, wanted[i].option, wanted[i].value))
+            return fgio_usage_error("--sparse needs a method with %s=%s", wanted[i].option, wanted[i].value);
+    if (fgt_option_is(run->config, "reduce", "gossip") || fgt_option_is(run->config, "feedback", "dgc") ||
+        fgt_option_is(run->config, "feedback", "ef21"))
+        return fgio_usage_error("--sparse does not support reduce=gossip, feedback=dgc and feedback=ef21");
+    return fgt_sparse_parse(job->sparse, &run->sparse);
+}
+
 static int open_data(fgt_run *run) {
     const fgt_job *job = run->job;
     const fgt_model *m = &run->model;
@@ -72,6 +100,8 @@ static int open_run(fgt_run *run) {
     run->base_rate = job->rate > 0 ? job->rate : fgt_default_rate(job, &run->model, run->optimizer);
     if (status == FGIO_EXIT_OK)
         status = check_gossip(run);
+    if (status == FGIO_EXIT_OK)
+        status = check_sparse(run);
     if (status == FGIO_EXIT_OK)
         status = open_data(run);
     if (status == FGIO_EXIT_OK && fgt_data_get_info(run->data)->count[FGT_TRAIN] == 0 && !run->quality)
@@ -187,6 +217,7 @@ static void report_settings(const fgt_worker *w, fgt_report *r) {
 static void report_end(const fgt_worker *w, fgt_report *r) {
     fgt_traffic t = fgt_worker_traffic(w);
     r->step = w->step;
+    r->params_kept = w->sparse ? fgt_mask_packed(w->graph) : r->params;
     r->bytes_sent = t.bytes;
     r->bytes_dense = t.dense;
     r->density_mean = t.seen > 0 ? t.entries / t.seen : 1;

@@ -23,6 +23,7 @@ typedef struct fgt_job {
     const char *method;    /* a config string of the library */
     const char *optimizer; /* of the library; NULL: the default for the method and the model */
     const char *schedule;  /* of the learning rate: rate_schedule.h */
+    const char *sparse;    /* how weights are pruned: sparse/sparse_options.h; NULL: all are trained */
     const char *weights;   /* safetensors to start from; NULL: random */
     const char *save;      /* directory of checkpoints; NULL: none */
     const char *resume;    /* a checkpoint, or a directory of them (the newest is used); NULL: start a new run */
@@ -106,6 +107,7 @@ typedef struct fgt_report {
     double train_loss;          /* mean over the last tenth of the steps, at least one */
     uint64_t step, steps;
     uint64_t params, params_whole; /* all; those in tensors that are sent dense: small, or of one dimension */
+    uint64_t params_kept;          /* those that are not pruned at the end */
     double rate;                   /* the highest of the schedule */
     char tokens[256];              /* tokens of the text, or empty */
     uint32_t workers, batch, accumulate;

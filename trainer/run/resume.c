@@ -86,6 +86,8 @@ static void set_settings(metadata_builder *metadata, const fgt_worker *w) {
     set_optimizer(metadata, w);
     if (run->job->tune)
         set_text(metadata, "head", run->job->tune->head);
+    if (run->job->sparse)
+        set_text(metadata, "sparse", run->job->sparse);
     set_text(metadata, "schedule", run->job->schedule);
     set_real(metadata, "rate", run->base_rate);
     if (run->job->clip_auto)
@@ -158,8 +160,28 @@ static void collect_metadata(const fgt_worker *w, metadata_builder *metadata) {
 
 static fgt_checkpoint_state checkpoint_state_of(const fgt_worker *w) {
     bool residual = w->reducer && !w->run->job->tune; /* a dense exchange has no residual */
-    return (fgt_checkpoint_state){w->comm, w->graph, residual ? frug_reducer_compressor(w->reducer) : NULL,
-                                  w->optimizer, w->local != NULL, fgt_local_momentum(w->local)};
+    fgt_checkpoint_state state = {.comm = w->comm,
+                                  .graph = w->graph,
+                                  .compressor = residual ? frug_reducer_compressor(w->reducer) : NULL,
+                                  .optimizer = w->optimizer,
+                                  .own_optimizer = w->local != NULL,
+                                  .outer = fgt_local_momentum(w->local)};
+    if (w->sparse) {
+        state.mask = w->sparse->mask;
+        state.mask_bytes = w->sparse->mask_bytes;
+        state.master = w->sparse->master;
+        state.growth = w->sparse->growth;
+    }
+    return state;
+}
+
+/* Masks decide how long the other states are, so they are restored first. */
+static int restore_masks(fgt_worker *w, fgt_checkpoint *checkpoint) {
+    fgt_checkpoint_state state = {
+        .comm = w->comm, .graph = w->graph, .mask = w->sparse->mask, .mask_bytes = w->sparse->mask_bytes};
+    bool redistributed = false;
+    int status = fgt_checkpoint_restore(checkpoint, &state, &redistributed);
+    return status == FGIO_EXIT_OK ? fgt_worker_adopt_masks(w) : status;
 }
 
 int fgt_worker_save(fgt_worker *w) {
@@ -321,7 +343,6 @@ static int check_accumulate(const fgt_worker *w, const json_t *metadata) {
 }
 
 static int restore_run(fgt_worker *w, fgt_checkpoint *checkpoint, const json_t *metadata, uint64_t step) {
-    fgt_checkpoint_state state = checkpoint_state_of(w);
     bool redistributed = false;
     int status = check_settings(w, metadata);
     if (status == FGIO_EXIT_OK)
@@ -330,6 +351,9 @@ static int restore_run(fgt_worker *w, fgt_checkpoint *checkpoint, const json_t *
         status = set_start_step(w, metadata, step);
     status = fgt_group_agree(w->comm, status); /* memory may have run out on one worker only */
     fgio_errors_defer();
+    if (status == FGIO_EXIT_OK && w->sparse)
+        status = restore_masks(w, checkpoint);
+    fgt_checkpoint_state state = checkpoint_state_of(w);
     if (status == FGIO_EXIT_OK)
         frug_optimizer_seek(w->optimizer,
                             w->step); /* frees what the saved run had freed by this step: the file does not have it */

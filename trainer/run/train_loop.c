@@ -121,6 +121,8 @@ static frug_status compute_step(fgt_worker *w, double rate, float factor, double
     double t0 = frugi_clock();
     frug_status status = fgt_buckets_end(w->buckets, late_clip);
     w->times.backward += frugi_clock() - t0;
+    if (w->sparse)
+        fgt_sparse_project(w->sparse, rate);
     return status;
 }
 
@@ -315,7 +317,9 @@ int fgt_worker_train(fgt_worker *w) {
         if (!isfinite(s.sum.loss) || !isfinite(s.sum.norm2))
             return w->rank == 0 ? not_finite_error(w, isfinite(s.sum.loss) ? "gradient" : "loss") : FGIO_EXIT_FAIL;
         w->interrupted = s.sum.stop > 0 && w->step < w->steps && is_shared(w);
-        status = evaluate_and_save(w);
+        status = w->sparse ? fgt_worker_update_masks(w) : FGIO_EXIT_OK;
+        if (status == FGIO_EXIT_OK)
+            status = evaluate_and_save(w);
     }
     if (status == FGIO_EXIT_OK && w->size > 1 && (w->reducer || (w->gossip && !w->interrupted)))
         status = fgt_worker_collective(w, fgt_worker_check_weights);

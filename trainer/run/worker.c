@@ -32,7 +32,7 @@ typedef struct setting {
     uint64_t value;
 } setting;
 
-#define SETTINGS 19
+#define SETTINGS 20
 
 static void list_settings(const fgt_worker *w, setting *a) {
     const fgt_run *run = w->run;
@@ -61,6 +61,7 @@ static void list_settings(const fgt_worker *w, setting *a) {
         {"--resume", job->resume != NULL},
         {"--augment", (uint64_t)job->augment},
         {"--alone", job->alone},
+        {"--sparse", job->sparse ? frugi_hash_text(FRUGI_HASH_INIT, job->sparse) : 0},
         {"an option of fine-tuning", job->tune ? fgt_finetune_hash(job->tune) : 0},
     };
     memcpy(a, all, sizeof all);
@@ -140,6 +141,18 @@ fgt_keep fgt_run_keep(const fgt_run *run) {
     return run->quality ? FGT_KEEP_NONE : run->job->recompute ? FGT_KEEP_BLOCKS : FGT_KEEP_ALL;
 }
 
+/* The first masks, of the first weights; those of a resumed run are in its checkpoint. */
+static int open_sparse(fgt_worker *w) {
+    int status = fgt_sparse_create(&w->run->sparse, w->graph, w->steps, w->run->job->weights == NULL, &w->sparse);
+    if (status == FGIO_EXIT_OK && !w->resuming && fgt_sparse_is_due(&w->run->sparse, 0, w->steps))
+        status = fgt_sparse_update(w->sparse, w->comm, 0);
+    if (status == FGIO_EXIT_OK && !w->resuming)
+        status = fgt_sparse_seek(w->sparse, 0);
+    frug_layout_destroy(w->layout);
+    w->layout = NULL;
+    return status == FGIO_EXIT_OK ? fgt_mask_layout(w->graph, &w->layout) : status;
+}
+
 static int open_model(fgt_worker *w) {
     const fgt_job *job = w->run->job;
     const fgt_data_info *info = fgt_data_get_info(w->run->data);
@@ -161,10 +174,13 @@ static int open_model(fgt_worker *w) {
     w->saved_buffers = calloc(buffer_floats(w) + 1, sizeof *w->saved_buffers);
     if (!w->saved_buffers)
         return fgio_error("not enough memory");
+    w->dense_elements = frug_layout_elements(w->layout);
     w->graph->seed = job->seed;
     w->graph->worker = (uint64_t)w->rank;
     fgt_graph_init(w->graph, job->seed);
-    return job->weights && !w->resuming ? load_weights(w) : FGIO_EXIT_OK;
+    if (job->weights && !w->resuming)
+        status = load_weights(w);
+    return status == FGIO_EXIT_OK && job->sparse ? open_sparse(w) : status;
 }
 
 /* Fine-tuning: workers sum dense gradients, followed by the measurements. */
@@ -200,24 +216,51 @@ static int open_record(fgt_worker *w) {
                              &w->record);
 }
 
-static int open_exchange(fgt_worker *w) {
-    const fgt_job *job = w->run->job;
+static frug_compressor_options exchange_options(const fgt_worker *w) {
     frug_compressor_options options = FRUG_COMPRESSOR_OPTIONS_INIT;
     fgt_local_options local = fgt_local_options_of(w->run->config);
     options.threads = 1;
     options.total_steps = local.every ? fgt_local_rounds(local.every, w->steps) : w->steps;
+    return options;
+}
+
+int fgt_worker_create_exchange(fgt_worker *w, frug_reducer **reducer, frug_optimizer **optimizer) {
+    const fgt_run *run = w->run;
+    frug_compressor_options options = exchange_options(w);
+    frug_reducer *made = NULL;
+    if (!run->job->alone && !fgt_option_is(run->config, "reduce", "gossip")) {
+        frug_status status = frug_reducer_create(run->config, w->layout, &options, w->comm, &made);
+        if (status != FRUG_OK)
+            return fgt_worker_error(w, "exchange", status);
+    }
+    if (frug_optimizer_create(run->optimizer, w->layout, made ? frug_reducer_compressor(made) : NULL, optimizer) !=
+        FRUG_OK) {
+        frug_reducer_destroy(made);
+        return fgio_library_error("--optimizer");
+    }
+    *reducer = made;
+    return FGIO_EXIT_OK;
+}
+
+static int open_gossip(fgt_worker *w) {
+    frug_compressor_options options = exchange_options(w);
+    if (w->run->job->alone || !fgt_option_is(w->run->config, "reduce", "gossip"))
+        return FGIO_EXIT_OK;
+    frug_status status =
+        frug_gossip_create(w->run->config, w->layout, &options, w->comm, w->graph->weights, &w->gossip);
+    return status == FRUG_OK ? FGIO_EXIT_OK : fgt_worker_error(w, "exchange", status);
+}
+
+static int open_exchange(fgt_worker *w) {
+    const fgt_job *job = w->run->job;
+    fgt_local_options local = fgt_local_options_of(w->run->config);
     if (job->tune)
         return open_tuning(w);
-    frug_status status = FRUG_OK;
-    if (!job->alone && fgt_option_is(w->run->config, "reduce", "gossip"))
-        status = frug_gossip_create(w->run->config, w->layout, &options, w->comm, w->graph->weights, &w->gossip);
-    else if (!job->alone)
-        status = frug_reducer_create(w->run->config, w->layout, &options, w->comm, &w->reducer);
-    if (status != FRUG_OK)
-        return fgt_worker_error(w, "exchange", status);
-    frug_compressor *c = w->reducer ? frug_reducer_compressor(w->reducer) : NULL;
-    if (frug_optimizer_create(w->run->optimizer, w->layout, c, &w->optimizer) != FRUG_OK)
-        return fgio_library_error("--optimizer");
+    int status = open_gossip(w);
+    if (status == FGIO_EXIT_OK)
+        status = fgt_worker_create_exchange(w, &w->reducer, &w->optimizer);
+    if (status != FGIO_EXIT_OK)
+        return status;
     if (w->rank == 0)
         fgt_warn_optimizer(job, &w->run->model, w->run->config, frug_optimizer_text(w->optimizer));
     if (w->reducer && fgt_transform_create(w->run->config, w->layout, &w->transform) != FGIO_EXIT_OK)
@@ -252,7 +295,9 @@ static int open_buckets(fgt_worker *w) {
                                 .measured_at = w->measured_at,
                                 .measured = w->measured,
                                 .measured_each = w->measured_each,
-                                .count_sent = job->tune != NULL};
+                                .count_sent = job->tune != NULL,
+                                .packed = w->sparse != NULL,
+                                .growth = w->sparse ? w->sparse->growth : NULL};
     if (open_record(w) != FGIO_EXIT_OK)
         return FGIO_EXIT_FAIL;
     want.record = w->record;
@@ -261,6 +306,8 @@ static int open_buckets(fgt_worker *w) {
     w->clip = fgt_clip_init(job->clip, FGT_CLIP_SMOOTH);
     w->step_seconds = calloc(FGT_STEP_TIMES_MAX, sizeof *w->step_seconds);
     int status = w->step_seconds ? fgt_buckets_create(&want, &w->buckets) : fgio_error("not enough memory");
+    if (status == FGIO_EXIT_OK && w->sparse)
+        fgt_buckets_set_exchange(w->buckets, w->reducer, w->optimizer, w->sparse->master);
     return status == FGIO_EXIT_OK ? open_messages(w) : status;
 }
 
@@ -297,6 +344,7 @@ void fgt_worker_close(fgt_worker *w) {
     frug_gossip_destroy(w->gossip);
     frug_layout_destroy(w->layout);
     fgt_batch_destroy(&w->batch);
+    fgt_sparse_destroy(w->sparse);
     fgt_graph_destroy(w->graph);
     free(w->saved_buffers);
     free(w->step_seconds);
@@ -333,6 +381,10 @@ void fgt_worker_exchange_stats(const fgt_worker *w, frug_reduce_stats *stats) {
         frug_reducer_stats(w->reducer, stats);
     else if (w->gossip)
         frug_gossip_stats(w->gossip, stats);
+    stats->seconds_compress += w->times_before.seconds_compress;
+    stats->seconds_wait += w->times_before.seconds_wait;
+    stats->seconds_wire += w->times_before.seconds_wire;
+    stats->seconds_decode += w->times_before.seconds_decode;
 }
 
 fgt_traffic fgt_worker_traffic(const fgt_worker *w) {
@@ -346,13 +398,13 @@ fgt_traffic fgt_worker_traffic(const fgt_worker *w) {
     fgt_worker_exchange_stats(w, &exchange);
     frug_compressor_stats(w->reducer ? frug_reducer_compressor(w->reducer) : frug_gossip_compressor(w->gossip), &stats);
     bool counted = stats.calls > 0 || w->local; /* by the compressor; reduce=dense does not use it */
-    uint64_t elements = frug_layout_elements(w->layout), here = w->steps_here * elements, P = (uint64_t)w->size;
+    uint64_t here = (w->steps_here - w->steps_before) * frug_layout_elements(w->layout), P = (uint64_t)w->size;
     if (w->size > 1) { /* what a ring all-reduce would send; rounded per step, so that a resumed run has the same sum */
         t.bytes += exchange.bytes_sent;
-        t.dense += w->steps_here * (2 * elements * sizeof(float) * (P - 1) / P);
+        t.dense += w->steps_here * (2 * w->dense_elements * sizeof(float) * (P - 1) / P);
     } else { /* nothing is sent: the size of the frames */
         t.bytes += counted ? stats.bytes_sent : here * sizeof(float);
-        t.dense += here * sizeof(float);
+        t.dense += w->steps_here * w->dense_elements * sizeof(float);
     }
     t.entries += counted ? (double)stats.entries_sent : (double)here;
     t.seen += counted ? (double)stats.entries_seen : (double)here;

@@ -13,6 +13,7 @@
 #include "trainer/model/model.h"
 #include "trainer/run/rate_schedule.h"
 #include "trainer/exchange/gradient_record.h"
+#include "trainer/sparse/sparse_weights.h"
 
 /** Shared by all workers of a process; read-only while they run, except for what worker 0 writes. */
 typedef struct fgt_run {
@@ -26,6 +27,7 @@ typedef struct fgt_run {
     double base_rate;
     uint32_t batch;
     uint32_t accumulate;               /* micro-batches of a batch; 0: one */
+    fgt_sparse_options sparse;         /* with job->sparse */
     char optimizer[FGT_FINETUNE_TEXT]; /* fine-tuning: created by each worker, from its model */
     /* of an evaluation without training */
     fgt_split split;
@@ -42,7 +44,9 @@ typedef struct fgt_worker {
     frug_comm *comm;
     int rank, size;
     fgt_graph *graph;
-    frug_layout *layout;
+    fgt_sparse *sparse;  /* sparse weights; or NULL */
+    frug_layout *layout; /* of the exchange and the optimizer; with sparse weights of the packed buffer */
+    uint64_t dense_elements;
     frug_reducer *reducer; /* NULL: --alone, or gossip */
     frug_gossip *gossip;   /* each worker has its own weights, which are averaged at the end: gossip.c */
     fgt_local *local;      /* local steps: each worker has its own weights and optimizer between exchanges; or NULL */
@@ -65,6 +69,9 @@ typedef struct fgt_worker {
     uint64_t step, steps, per_epoch;     /* done, in all, of an epoch */
     uint64_t bytes_before, dense_before; /* sent by the run that this one resumes */
     double entries_before, seen_before;  /* likewise */
+    /* Sparse weights: the exchange is created again when masks change; what earlier ones had sent is in *_before. */
+    uint64_t steps_before;          /* of this run, with earlier exchanges */
+    frug_reduce_stats times_before; /* their times */
     fgt_times times;
     float *step_seconds;               /* of the last steps, a ring buffer of FGT_STEP_TIMES_MAX */
     uint64_t steps_here;               /* of this run */
@@ -79,6 +86,16 @@ typedef struct fgt_worker {
 
 /** Which values the graphs of a run keep. */
 fgt_keep fgt_run_keep(const fgt_run *run);
+
+/** Creates reducer and optimizer for the worker's layout; either is NULL where there is none. Collective. */
+int fgt_worker_create_exchange(fgt_worker *w, frug_reducer **reducer, frug_optimizer **optimizer);
+
+/** Sparse weights, after w->step steps: changes masks where that is due, and moves exchange and optimizer to the new
+ * packed buffer. Collective. */
+int fgt_worker_update_masks(fgt_worker *w);
+
+/** After masks and step were restored: an exchange and an optimizer for them, without their states. Collective. */
+int fgt_worker_adopt_masks(fgt_worker *w);
 
 /** Creates everything that a worker needs from the job. Collective. Returns an exit status; close it in either case. */
 int fgt_worker_open(fgt_worker *w, fgt_run *run, frug_comm *comm, bool training);

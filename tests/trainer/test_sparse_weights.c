@@ -1,0 +1,248 @@
+/*
+ * test_sparse_weights.c - sparse weights: the text of --sparse and its schedule, selection of masks, the packed buffer;
+ * and whole runs, whose masks are those that were asked for, whatever the number of workers, before and after a resume.
+ */
+#include "trainer/job_helpers.h"
+#include "io/tensor_file.h"
+#include "trainer/sparse/mask_select.h"
+#include "trainer/sparse/sparse_weights.h"
+
+#include <math.h>
+
+static fgt_sparse_options parsed(const char *text) {
+    fgt_sparse_options o;
+    assert_int_equal(fgt_sparse_parse(text, &o), FGIO_EXIT_OK);
+    return o;
+}
+
+static void bad_texts_are_refused(void **state) {
+    (void)state;
+    static const char *const bad[] = {"",
+                                      "prune",
+                                      "magnitude:density=0",
+                                      "magnitude:density=1.5",
+                                      "magnitude:density=nan",
+                                      "magnitude:density",
+                                      "magnitude:n=2",
+                                      "magnitude:layers=some",
+                                      "magnitude:from=0.7,until=0.6",
+                                      "rigl:from=0.1",
+                                      "nm:n=4,m=4",
+                                      "nm:m=17",
+                                      "nm:n=1.5",
+                                      "magnitude:,"};
+    fgt_sparse_options o;
+    fgio_errors_mute(1);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        if (fgt_sparse_parse(bad[i], &o) != FGIO_EXIT_USAGE)
+            fail_msg("'%s' was accepted", bad[i]);
+    fgio_errors_mute(0);
+    for (size_t i = 0; fgt_sparse_help_at(i); i++) { /* the defaults of the help are those of the parser */
+        char text[256];
+        snprintf(text, sizeof text, "%s:%s", fgt_sparse_help_at(i)->name, fgt_sparse_help_at(i)->options);
+        fgt_sparse_options a = parsed(text), b = parsed(fgt_sparse_help_at(i)->name);
+        assert_memory_equal(&a, &b, sizeof a);
+    }
+}
+
+static void pruning_follows_a_cube(void **state) {
+    (void)state;
+    fgt_sparse_options o = parsed("magnitude:density=0.1,from=0.1,until=0.5,updates=4");
+    const uint64_t steps = 1000;
+    assert_true(fgt_sparse_density(&o, 100, steps) == 1);
+    assert_true(fabs(fgt_sparse_density(&o, 300, steps) - (1 - 0.9 * (1 - 0.125))) < 1e-12);
+    assert_true(fabs(fgt_sparse_density(&o, 500, steps) - 0.1) < 1e-12);
+    uint64_t due = 0;
+    for (uint64_t step = 0; step <= steps; step++)
+        due = due * (fgt_sparse_is_due(&o, step, steps) ? 1000 : 1) + (fgt_sparse_is_due(&o, step, steps) ? step : 0);
+    assert_int_equal(due, UINT64_C(200300400500));
+    o = parsed("magnitude:from=0,until=0");
+    assert_true(fgt_sparse_is_due(&o, 0, steps) && !fgt_sparse_is_due(&o, 1, steps));
+}
+
+/* ---- selection ---- */
+
+static void the_largest_are_selected_and_ties_go_to_the_lower_index(void **state) {
+    (void)state;
+    const float a[] = {1, -3, 0, 2, -2}, b[] = {-2, 0.5f, 3};
+    const uint8_t all = 0xff, odd = 0xaa;
+    uint8_t x = 0, y = 0;
+    fgt_candidates set[] = {{a, &all, false, 5, &x}, {b, &all, false, 3, &y}};
+    fgt_select_largest(set, 2, 3);
+    assert_int_equal(x, 1 << 1 | 1 << 3);
+    assert_int_equal(y, 1 << 2);
+    x = 0;
+    set[0] = (fgt_candidates){a, &odd, true, 5, &x};
+    fgt_select_largest(set, 1, 1);
+    assert_int_equal(x, 1 << 4);
+    fgt_select_largest(set, 1, 100);
+    assert_int_equal(x, 1 << 0 | 1 << 2 | 1 << 4);
+}
+
+static void n_of_m_is_along_inputs(void **state) {
+    (void)state;
+    const float w[] = {1, 2, 3, 4, 5, 6, -9, 8, 7, 0};
+    fgt_param p = {.rows = 2, .cols = 5};
+    uint8_t mask[2] = {0};
+    fgt_select_n_of_m(&p, w, 2, 4, mask); /* one input of each output is left over */
+    assert_int_equal(mask[0] | mask[1] << 8, 1 << 2 | 1 << 3 | 1 << 4 | 1 << 6 | 1 << 7 | 1 << 9);
+    memset(mask, 0, sizeof mask);
+    p = (fgt_param){.rows = 5, .cols = 2, .tensor.input_first = 1};
+    fgt_select_n_of_m(&p, w, 1, 2, mask);
+    assert_int_equal(mask[0] | mask[1] << 8, 1 << 2 | 1 << 3 | 1 << 6 | 1 << 7 | 1 << 8 | 1 << 9);
+}
+
+/* ---- runs ---- */
+
+static const char *const kinds[] = {"magnitude:density=0.1,from=0.2,until=0.7,updates=3",
+                                    "magnitude:density=0.1,from=0,until=0.4,updates=2,layers=global",
+                                    "rigl:density=0.2,updates=3,until=0.9,layers=uniform", "nm:from=0.2,until=0.7"};
+
+static fgt_job sparse_job(const char *kind, const char *method, uint32_t workers) {
+    fgt_job job = small_job("mlp", method, workers);
+    job.sparse = kind;
+    job.steps = 10;
+    job.save_every = 4;
+    job.clip_auto = true;
+    return job;
+}
+
+static unsigned char *whole_file(const char *path, size_t *length) {
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    fseek(f, 0, SEEK_END);
+    *length = (size_t)ftell(f);
+    rewind(f);
+    unsigned char *bytes = malloc(*length + 1);
+    assert_int_equal(fread(bytes, 1, *length, f), *length);
+    fclose(f);
+    return bytes;
+}
+
+static void same_files(const char *a, const char *b) {
+    size_t n, m;
+    unsigned char *x = whole_file(a, &n), *y = whole_file(b, &m);
+    if (n != m || memcmp(x, y, n) != 0)
+        fail_msg("%s and %s differ", a, b);
+    free(x);
+    free(y);
+}
+
+static void a_resumed_run_has_the_same_bits(void **state) {
+    (void)state;
+    static const char *const methods[] = {"frugrad", "dense", "frugrad"};
+    static const char *const optimizers[] = {NULL, "adamw", "adam-merged"};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        for (size_t j = 0; j < 3; j++) {
+            fgt_job job = sparse_job(kinds[i], methods[j], 2);
+            char middle[512];
+            job.optimizer = optimizers[j];
+            job.save = path_under("whole");
+            fgt_report report = train_job(&job, NULL);
+            snprintf(middle, sizeof middle, "%s", checkpoint_under("whole", 4));
+            job.save = path_under("again");
+            job.resume = middle;
+            assert_int_equal(train_job(&job, NULL).bytes_sent, report.bytes_sent);
+            same_files(checkpoint_under("whole", 10), checkpoint_under("again", 10));
+            remove_folder(path_under("whole"));
+            remove_folder(path_under("again"));
+        }
+}
+
+/* Of each tensor with a mask: how many weights are not zero, and whether every 4 of a row have at most 2. */
+static void count_weights(const char *path, uint64_t *all, uint64_t *kept, bool *two_of_four) {
+    fgio_tensor_file file;
+    *all = *kept = 0;
+    *two_of_four = true;
+    assert_int_equal(fgio_tensor_file_open(path, &file), FGIO_EXIT_OK);
+    for (size_t i = 0; i < file.head.count; i++) {
+        const fgio_tensor *item = &file.head.item[i];
+        if (item->ndim != 2)
+            continue;
+        float *w = malloc(item->count * sizeof *w);
+        assert_int_equal(fgio_tensor_file_read_f32(&file, item, w), FGIO_EXIT_OK);
+        for (uint64_t k = 0; k + 4 <= item->count; k += 4) {
+            int here = (w[k] != 0) + (w[k + 1] != 0) + (w[k + 2] != 0) + (w[k + 3] != 0);
+            *kept += (uint64_t)here;
+            *two_of_four &= here <= 2;
+        }
+        *all += item->count;
+        free(w);
+    }
+    fgio_tensor_file_close(&file);
+}
+
+static void weights_are_as_sparse_as_asked(void **state) {
+    (void)state;
+    static const double density[] = {0.1, 0.1, 0.2, 0.5};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        fgt_job job = sparse_job(kinds[i], "frugrad", 4);
+        uint64_t all, kept;
+        bool two_of_four;
+        job.save = path_under("run");
+        fgt_report report = train_job(&job, NULL);
+        count_weights(checkpoint_under("run", 10), &all, &kept, &two_of_four);
+        uint64_t pruned = report.params - report.params_kept;
+        assert_true(fabs((double)pruned / (double)all - (1 - density[i])) < 0.002);
+        assert_true(all - kept >= pruned); /* a weight that rigl has grown is zero until an entry is sent for it */
+        assert_true(i < 3 || two_of_four);
+        remove_folder(path_under("run"));
+    }
+}
+
+static void the_number_of_workers_changes_rounding_only(void **state) {
+    (void)state;
+    double loss[2];
+    for (uint32_t i = 0; i < 2; i++) {
+        fgt_job job = sparse_job(kinds[0], "dense", i ? 4 : 1);
+        job.clip_auto = false;
+        job.batch = i ? 4 : 16;
+        loss[i] = train_job(&job, NULL).quality.loss;
+    }
+    assert_true(fabs(loss[0] - loss[1]) < 1e-3 * loss[0]); /* a tie near a cutoff may select another weight */
+}
+
+static void frames_are_smaller_by_the_sparsity(void **state) {
+    (void)state;
+    fgt_job job = sparse_job(NULL, "block=64,min_size=0,vectors=sparse", 2);
+    job.optimizer = "merged";
+    uint64_t dense = train_job(&job, NULL).bytes_sent;
+    job.sparse = "magnitude:density=0.1,from=0,until=0";
+    uint64_t sparse = train_job(&job, NULL).bytes_sent;
+    assert_true(dense >= 8 * sparse);
+}
+
+static void methods_of_whole_tensors_are_refused(void **state) {
+    (void)state;
+    static const char *const methods[] = {"frugrad,unit=row", "gsgd", "sparseloco", "dgc"};
+    fgt_report report;
+    fgio_errors_mute(1);
+    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
+        fgt_job job = sparse_job(kinds[0], methods[i], 1);
+        if (fgt_job_train(&job, NULL, &report) == FGIO_EXIT_OK)
+            fail_msg("%s was accepted", methods[i]);
+    }
+    static const char *const optimizers[] = {"microadam", "muon-merged"};
+    for (size_t i = 0; i < sizeof optimizers / sizeof *optimizers; i++) {
+        fgt_job job = sparse_job(kinds[0], "frugrad", 1);
+        job.optimizer = optimizers[i];
+        if (fgt_job_train(&job, NULL, &report) == FGIO_EXIT_OK)
+            fail_msg("%s was accepted", optimizers[i]);
+    }
+    fgio_errors_mute(0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bad_texts_are_refused),
+        cmocka_unit_test(pruning_follows_a_cube),
+        cmocka_unit_test(the_largest_are_selected_and_ties_go_to_the_lower_index),
+        cmocka_unit_test(n_of_m_is_along_inputs),
+        cmocka_unit_test(a_resumed_run_has_the_same_bits),
+        cmocka_unit_test(weights_are_as_sparse_as_asked),
+        cmocka_unit_test(the_number_of_workers_changes_rounding_only),
+        cmocka_unit_test(frames_are_smaller_by_the_sparsity),
+        cmocka_unit_test(methods_of_whole_tensors_are_refused),
+    };
+    return cmocka_run_group_tests(tests, make_job_folder, remove_job_folder);
+}

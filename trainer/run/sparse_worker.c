@@ -1,0 +1,133 @@
+/*
+ * sparse_worker.c - sparse weights of a worker: when masks change, reducer and optimizer are created again for the new
+ * packed buffer, and residuals and states of the weights that stay move along; those of grown weights are zero.
+ */
+#include "trainer/run/worker.h"
+
+#include "io/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Adam's mean squares would take the gradients at masked weights for those at the weights they belong to, so they stay
+ * as they were before the straight-through phase (STEP, arXiv:2302.01172). */
+static void freeze_squares(fgt_worker *w) {
+    frug_optimizer_freeze_squares(w->optimizer, w->sparse->master ? fgt_sparse_begin(&w->run->sparse, w->steps) : 0);
+}
+
+/* Counters of an exchange that is about to be destroyed. */
+static void keep_counters(fgt_worker *w) {
+    fgt_traffic t = fgt_worker_traffic(w);
+    frug_reduce_stats times = {.struct_size = sizeof times};
+    fgt_worker_exchange_stats(w, &times);
+    w->times_before = times;
+    w->bytes_before = t.bytes;
+    w->entries_before = t.entries;
+    w->seen_before = t.seen;
+    w->steps_before = w->steps_here;
+}
+
+/** Memory for the tensor that is being moved. */
+typedef struct move_memory {
+    uint64_t *source;
+    float *from, *to;
+} move_memory;
+
+static frug_status move_residual(frug_compressor *from, frug_compressor *to, frug_range old, frug_range new,
+                                 const move_memory *memory) {
+    frug_status status = frug_compressor_get_residual(from, old, memory->from);
+    for (uint64_t i = 0; status == FRUG_OK && i < new.count; i++)
+        memory->to[i] = memory->source[i] == UINT64_MAX ? 0.0f : memory->from[memory->source[i]];
+    return status == FRUG_OK ? frug_compressor_set_residual(to, new, memory->to) : status;
+}
+
+/* Moves the states of all tensors; old: the layout before. */
+static frug_status move_states(fgt_worker *w, const frug_layout *old, frug_reducer *reducer, frug_optimizer *optimizer,
+                               const move_memory *memory) {
+    frug_status status = FRUG_OK;
+    size_t number = 0;
+    for (const fgt_param *p = w->graph->params; p && status == FRUG_OK; p = p->next) {
+        if (p->frozen)
+            continue;
+        frug_tensor t = FRUG_TENSOR_INIT;
+        frug_layout_get(old, number, &t);
+        if (p->mask)
+            fgt_mask_sources(p, w->sparse->scratch + (p->mask - w->sparse->mask), memory->source);
+        for (uint64_t i = 0; !p->mask && i < p->packed_count; i++)
+            memory->source[i] = i;
+        status = frug_optimizer_remap(optimizer, w->optimizer, number++, memory->source);
+        if (status == FRUG_OK && reducer)
+            status = move_residual(frug_reducer_compressor(w->reducer), frug_reducer_compressor(reducer),
+                                   (frug_range){t.offset, p->mask ? t.shape[1] : p->packed_count},
+                                   (frug_range){p->packed_offset, p->packed_count}, memory);
+    }
+    return status;
+}
+
+static int move_exchange(fgt_worker *w, const frug_layout *old, frug_reducer *reducer, frug_optimizer *optimizer) {
+    size_t largest = 1;
+    for (const fgt_param *p = w->graph->params; p; p = p->next)
+        largest = p->rows * p->cols > largest ? p->rows * p->cols : largest;
+    move_memory memory = {calloc(largest, sizeof *memory.source), calloc(largest, sizeof *memory.from),
+                          calloc(largest, sizeof *memory.to)};
+    frug_optimizer_seek(w->optimizer, w->step);
+    frug_optimizer_seek(optimizer, w->step);
+    int status = memory.source && memory.from && memory.to ? FGIO_EXIT_OK : fgio_error("--sparse: out of memory");
+    if (status == FGIO_EXIT_OK && move_states(w, old, reducer, optimizer, &memory) != FRUG_OK)
+        status = fgio_library_error("--sparse");
+    free(memory.source);
+    free(memory.from);
+    free(memory.to);
+    return status;
+}
+
+/* Replaces exchange and optimizer by those of the masks of now; with_states: and moves their states. */
+static int replace_exchange(fgt_worker *w, bool with_states) {
+    frug_layout *old = w->layout, *layout = NULL;
+    frug_reducer *reducer = NULL;
+    frug_optimizer *optimizer = NULL;
+    keep_counters(w);
+    int status = fgt_mask_layout(w->graph, &layout);
+    if (status != FGIO_EXIT_OK)
+        return status;
+    w->layout = layout;
+    status = fgt_worker_create_exchange(w, &reducer, &optimizer);
+    if (status == FGIO_EXIT_OK && with_states)
+        status = move_exchange(w, old, reducer, optimizer);
+    frug_layout_destroy(old);
+    frug_reducer_destroy(w->reducer);
+    frug_optimizer_destroy(w->optimizer);
+    w->reducer = reducer;
+    w->optimizer = optimizer;
+    return status;
+}
+
+static int use_masks(fgt_worker *w) {
+    int status = fgt_sparse_seek(w->sparse, w->step);
+    fgt_buckets_set_exchange(w->buckets, w->reducer, w->optimizer, w->sparse->master);
+    freeze_squares(w);
+    fgt_worker_set_norm(w, w->norm);
+    return status;
+}
+
+static int change_masks(fgt_worker *w) {
+    int status = fgt_sparse_update(w->sparse, w->comm, w->step);
+    return status == FGIO_EXIT_OK ? replace_exchange(w, true) : status;
+}
+
+int fgt_worker_update_masks(fgt_worker *w) {
+    const fgt_sparse_options *o = &w->run->sparse;
+    bool due = fgt_sparse_is_due(o, w->step, w->steps);
+    int status = FGIO_EXIT_OK;
+    if (!due && w->step != fgt_sparse_begin(o, w->steps)) /* where the straight-through phase begins */
+        return FGIO_EXIT_OK;
+    if (due)
+        status = fgt_worker_collective(w, change_masks);
+    return status == FGIO_EXIT_OK ? fgt_worker_collective(w, use_masks) : status;
+}
+
+int fgt_worker_adopt_masks(fgt_worker *w) {
+    fgt_mask_apply(w->graph);
+    int status = replace_exchange(w, false);
+    return status == FGIO_EXIT_OK ? use_masks(w) : status;
+}

@@ -1,0 +1,47 @@
+/*
+ * sparse_weights.h - sparse weights during training: the masks of a model and how they change.
+ *
+ * Masks are a function of the weights, which are the same on all workers, so workers need not exchange them. Only
+ * growth (rigl) depends on gradients: each worker sums those of pruned weights where they are computed anyway, and an
+ * update exchanges the largest of the sums.
+ *
+ * With N:M, from the step fgt_sparse_begin() to fgt_sparse_end(), the optimizer updates dense weights, the *master*,
+ * and the model has those that the mask of the moment leaves of it (straight-through).
+ */
+#ifndef FGT_SPARSE_WEIGHTS_H
+#define FGT_SPARSE_WEIGHTS_H
+
+#include "trainer/sparse/sparse_options.h"
+#include "trainer/sparse/weight_mask.h"
+
+typedef struct fgt_sparse {
+    fgt_sparse_options options;
+    fgt_graph *graph;
+    uint64_t steps;
+    uint8_t *mask, *scratch; /* of all parameters, one after the other; scratch: masks before the last update */
+    size_t mask_bytes;
+    bool keeps_norms; /* an update at step 0 multiplies the weights that stay, so that the norms of parameters stay */
+    float *growth;    /* rigl: sums of the gradients of pruned weights since the last update, in the flat buffer */
+    float *master;    /* N:M: the weights that the optimizer updates, in the flat buffer; NULL: those of the model */
+} fgt_sparse;
+
+/** Creates masks of a model, which keep everything; random_weights: nothing was learned yet. Returns an exit status. */
+int fgt_sparse_create(const fgt_sparse_options *options, fgt_graph *graph, uint64_t steps, bool random_weights,
+                      fgt_sparse **sparse);
+void fgt_sparse_destroy(fgt_sparse *s);
+
+/** Changes the masks after `step` steps; those before it are in s->scratch. Collective. Returns an exit status. */
+int fgt_sparse_update(fgt_sparse *s, frug_comm *comm, uint64_t step);
+
+/** Creates or frees the master, as step `step` needs it; a new one has the weights of the model. Returns an exit
+ * status.
+ * */
+int fgt_sparse_seek(fgt_sparse *s, uint64_t step);
+
+/** After a step of the optimizer with a learning rate: the model gets the masked master. */
+void fgt_sparse_project(fgt_sparse *s, double rate);
+
+/** Sums the gradient of the pruned weights of a parameter. */
+void fgt_sparse_add_growth(float *growth, const fgt_param *p, const float *gradient);
+
+#endif

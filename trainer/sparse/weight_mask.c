@@ -1,0 +1,101 @@
+/* weight_mask.c - masks of parameters, and the packed buffer that they define. One pass over the bits for each call. */
+#include "trainer/sparse/weight_mask.h"
+
+#include "io/error.h"
+
+#include <string.h>
+
+static size_t elements_of(const fgt_param *p) {
+    return p->rows * p->cols;
+}
+
+bool fgt_mask_is_for(const fgt_param *p) {
+    return !p->frozen && p->tensor.ndim >= 2 && p->tensor.role != FRUG_ROLE_EMBEDDING;
+}
+
+size_t fgt_mask_bytes(const fgt_param *p) {
+    return fgt_mask_is_for(p) ? (elements_of(p) + 7) / 8 : 0;
+}
+
+size_t fgt_mask_bytes_all(const fgt_graph *g) {
+    size_t bytes = 0;
+    for (const fgt_param *p = g->params; p; p = p->next)
+        bytes += fgt_mask_bytes(p);
+    return bytes;
+}
+
+void fgt_mask_apply(fgt_graph *g) {
+    uint64_t offset = 0;
+    for (fgt_param *p = g->params; p; p = p->next) {
+        size_t n = elements_of(p), kept = p->mask ? 0 : n;
+        for (size_t i = 0; p->mask && i < n; i++) {
+            bool bit = fgt_mask_bit(p->mask, i);
+            kept += bit;
+            if (!bit)
+                p->w[i] = 0;
+        }
+        p->packed_offset = offset;
+        p->packed_count = p->frozen ? 0 : kept;
+        offset += p->packed_count;
+    }
+}
+
+uint64_t fgt_mask_packed(const fgt_graph *g) {
+    return g->params_end ? g->params_end->packed_offset + g->params_end->packed_count : 0;
+}
+
+int fgt_mask_layout(const fgt_graph *g, frug_layout **layout) {
+    frug_layout *made = NULL;
+    frug_status status = frug_layout_create(&made);
+    for (const fgt_param *p = g->params; p && status == FRUG_OK; p = p->next) {
+        frug_tensor t = p->tensor;
+        if (p->frozen)
+            continue;
+        t.offset = p->packed_offset;
+        if (p->mask) { /* heads, rows and columns are gone */
+            t.ndim = 2;
+            t.shape[0] = 1;
+            t.shape[1] = p->packed_count;
+            t.heads = t.kv_heads = t.module = t.input_first = 0;
+        }
+        status = frug_layout_add(made, &t);
+    }
+    if (status != FRUG_OK) {
+        frug_layout_destroy(made);
+        return fgio_library_error("--sparse");
+    }
+    *layout = made;
+    return FGIO_EXIT_OK;
+}
+
+void fgt_mask_pack(const fgt_param *p, const float *all, float *packed) {
+    size_t n = elements_of(p), at = 0;
+    if (!p->mask) {
+        memmove(packed, all, n * sizeof *packed);
+        return;
+    }
+    for (size_t i = 0; i < n; i++)
+        if (fgt_mask_bit(p->mask, i))
+            packed[at++] = all[i];
+}
+
+void fgt_mask_unpack(const fgt_param *p, const float *packed, float *all) {
+    size_t n = elements_of(p), at = 0;
+    if (!p->mask) {
+        memcpy(all, packed, n * sizeof *all);
+        return;
+    }
+    for (size_t i = 0; i < n; i++)
+        if (fgt_mask_bit(p->mask, i))
+            all[i] = packed[at++];
+}
+
+void fgt_mask_sources(const fgt_param *p, const uint8_t *before, uint64_t *source) {
+    uint64_t number = 0, at = 0;
+    for (size_t i = 0; i < elements_of(p); i++) {
+        bool was = fgt_mask_bit(before, i);
+        if (fgt_mask_bit(p->mask, i))
+            source[at++] = was ? number : UINT64_MAX;
+        number += was;
+    }
+}

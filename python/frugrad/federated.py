@@ -213,7 +213,10 @@ class Client(_Object):
                                        directory=_path(directory, "the directory"), patience=patience,
                                        log=_LOG(_note), is_stopped=_STOPPED(lambda _ctx: self._stop))
         self._wait(super().__init__, _lib_federated.frug_federated_client_open, byref(self._options))
-        job = json.loads(_lib_federated.frug_federated_client_job(self.handle))
+        try:
+            job = json.loads(_lib_federated.frug_federated_client_job(self.handle))
+        except (ValueError, RecursionError):  # join() refuses what is not from a Server
+            job = None
         self._job: Dict[str, Any] = job if isinstance(job, dict) else {}
         self.rounds: int = _lib_federated.frug_federated_client_rounds(self.handle)
 
@@ -233,7 +236,8 @@ class Client(_Object):
     def close(self) -> None:
         """Leave the run; also done by ``with``."""
         super().close()
-        self._worker.shutdown(wait=False)
+        if hasattr(self, "_worker"):
+            self._worker.shutdown(wait=False)
 
     @property
     def settings(self) -> Dict[str, Any]:

@@ -65,6 +65,11 @@ assert [r["updates"] for r in status["history"]] == [2] * 4, status["history"]' 
 python3 -c 'import json; r = json.load(open("local.json")); assert r["rounds"] == 2 and r["loss"] > 0, r' ||
     fail "local clients: $(cat local.json)"
 [ ! -s err ] || fail "--quiet prints $(cat err)"
+for model in lenet=all resnet20=tensor; do # running statistics are vectors, which segment=tensor leaves dense
+    "$FRUGRAD" serve --model ${model%=*} --data builtin --samples 8 --local-clients 1 --rounds 1 --local-steps 1 --batch 2 \
+        --eval-every 0 --save "$model" --quiet >out || fail "$model: $(cat out)"
+    grep -q "\"config\":\"segment=${model#*=}," "$model/status.json" || fail "$model has another config by default"
+done
 
 # -- one line for those who do not belong, on both sides
 (serve gate) >gate.out 2>gate.err &

@@ -230,6 +230,11 @@ static void on_round(void *ctx, fgf_round_report *report, const float *weights, 
         fgp_print_server_round(report);
 }
 
+static bool is_stopped(void *ctx) {
+    const serving *s = ctx;
+    return fgp_client_is_stopped(NULL) || (s->local && fgp_local_clients_have_failed(s->local));
+}
+
 /* As many as the system lets this process have: two files for each, the socket and an update that arrives, and some for
  * the server itself. */
 static size_t connection_limit(void) {
@@ -262,7 +267,7 @@ static int create_server(serving *s, fgf_server **server) {
     o->linger = 30;
     o->ctx = s;
     o->log = fgp_arg_given(a, "quiet") ? NULL : fgp_print_log;
-    o->is_stopped = fgp_client_is_stopped;
+    o->is_stopped = is_stopped;
     o->round = on_round;
     if (fgf_server_create(o, server, &why) != 0)
         return fgio_error("serve: %s", why.text);

@@ -8,6 +8,7 @@
 
 #include <ftw.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,12 +19,14 @@ typedef struct local_client {
     char name[FGF_NAME_MAX], directory[FGF_PATH_MAX];
     fgp_client_options options;
     fgp_client_report report;
+    atomic_bool *failed; /* of all clients */
     pthread_t thread;
     int started, status;
 } local_client;
 
 struct fgp_local_clients {
     local_client *client;
+    atomic_bool failed;
     uint64_t count;
     char address[32];
 };
@@ -100,7 +103,13 @@ void fgp_local_clients_close(fgp_local_clients *l) {
 static void *run_client(void *arg) {
     local_client *c = arg;
     c->status = fgp_client_run(&c->options, &c->report);
+    if (c->status != FGIO_EXIT_OK)
+        atomic_store(c->failed, true);
     return NULL;
+}
+
+bool fgp_local_clients_have_failed(fgp_local_clients *l) {
+    return atomic_load(&l->failed);
 }
 
 int fgp_local_clients_start(fgp_local_clients *l, uint16_t port, fgf_public_key server) {
@@ -109,6 +118,7 @@ int fgp_local_clients_start(fgp_local_clients *l, uint16_t port, fgf_public_key 
         local_client *c = &l->client[i];
         c->options.client.server = l->address;
         c->options.client.server_key = server;
+        c->failed = &l->failed;
         c->started = pthread_create(&c->thread, NULL, run_client, c) == 0;
         if (!c->started)
             return fgio_error("a thread for a client cannot be started");

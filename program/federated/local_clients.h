@@ -5,6 +5,7 @@
 #include "federated/identity_key.h"
 #include "trainer/data/data_set.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef struct fgp_local_clients fgp_local_clients;
@@ -20,6 +21,9 @@ void fgp_local_clients_close(fgp_local_clients *clients);
 
 /** Starts the threads; they connect to a port of this machine. Returns an exit status. */
 int fgp_local_clients_start(fgp_local_clients *clients, uint16_t port, fgf_public_key server);
+
+/** Whether a client has ended with an error: the run would wait for it forever. Any thread. */
+bool fgp_local_clients_have_failed(fgp_local_clients *clients);
 
 /** Waits for their end. Returns the worst exit status. */
 int fgp_local_clients_wait(fgp_local_clients *clients);

@@ -65,6 +65,9 @@ assert [r["updates"] for r in status["history"]] == [2] * 4, status["history"]' 
 python3 -c 'import json; r = json.load(open("local.json")); assert r["rounds"] == 2 and r["loss"] > 0, r' ||
     fail "local clients: $(cat local.json)"
 [ ! -s err ] || fail "--quiet prints $(cat err)"
+if timeout 60 "$FRUGRAD" serve --model mlp --data builtin --samples 100 --local-clients 2 --local-steps 20 --rate 1e5 \
+    --quiet >out 2>err; then fail "clients that failed are a success"; fi
+grep -q 'the loss is not finite' err || fail "local clients that fail: $(cat err)"
 for model in lenet=all resnet20=tensor; do # running statistics are vectors, which segment=tensor leaves dense
     "$FRUGRAD" serve --model ${model%=*} --data builtin --samples 8 --local-clients 1 --rounds 1 --local-steps 1 --batch 2 \
         --eval-every 0 --save "$model" --quiet >out || fail "$model: $(cat out)"

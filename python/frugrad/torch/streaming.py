@@ -352,7 +352,8 @@ class _NodeHook:
 
     def __init__(self, p: torch.Tensor, hook: Callable):
         with torch.enable_grad():
-            self.node = p.expand_as(p).grad_fn.next_functions[0][0]
+            expanded: Any = p.expand_as(p).grad_fn
+        self.node = expanded.next_functions[0][0]
         self.handle = self.node.register_hook(hook)
 
     def remove(self) -> None:

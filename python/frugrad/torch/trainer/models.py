@@ -41,12 +41,13 @@ class Residual(nn.Module):
             shape = [(inside, width, 1, 1), (width, width, 3, stride), (width, outside, 1, 1)]
         layers: List[nn.Module] = []
         for a, b, kernel, step in shape:
-            layers += [nn.Conv2d(a, b, kernel, step, kernel // 2, bias=False), nn.BatchNorm2d(b), nn.ReLU(inplace=True)]
+            last = nn.BatchNorm2d(b)
+            layers += [nn.Conv2d(a, b, kernel, step, kernel // 2, bias=False), last, nn.ReLU(inplace=True)]
         self.body = nn.Sequential(*layers[:-1])
         self.short: nn.Module = nn.Identity()
         if stride != 1 or inside != outside:
             self.short = nn.Sequential(nn.Conv2d(inside, outside, 1, stride, bias=False), nn.BatchNorm2d(outside))
-        nn.init.zeros_(self.body[-1].weight)  # a block begins as its short cut
+        nn.init.zeros_(last.weight)  # a block begins as its short cut
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return F.relu(self.body(x) + self.short(x), inplace=True)

@@ -6,7 +6,7 @@ would send: a frame to each of the others, or its part of a ring.
 
 import math
 import sys
-from typing import Callable, Dict, List
+from typing import Dict, List
 
 import torch
 
@@ -100,8 +100,10 @@ class Frames(Exchange):
         super().__init__(flat, workers)
         self.each, self.planner, self.transform = each, planner, Transform(planner.config, flat)
         room = each[0].bound(0, flat.n) + 15 & ~15
-        make: Callable[..., torch.Tensor] = torch.empty if device.type == "cpu" else torch.zeros
-        self.frames = [make(room, dtype=torch.uint8, device=device) for _ in each]
+        self.frames = [torch.empty(room, dtype=torch.uint8, device=device) for _ in each]
+        if device.type != "cpu":
+            for frame in self.frames:
+                frame.zero_()
         self.lengths = [0] * workers
         self._densities: Dict[int, float] = {}
         # The state of one worker, and the frames of all workers, which it has while it decodes them.

@@ -124,6 +124,22 @@ class DeltaTotals(Structure):
     _fields_ = [("records", c_uint64), ("base", c_uint64), ("result", c_uint64)]
 
 
+class CompactInfo(Sized):
+    _fields_ = [("struct_size", c_size_t), ("code", c_int), ("input_first", c_int), ("bytes", c_uint64),
+                ("name", c_void_p), ("name_len", c_size_t), ("ndim", c_uint32), ("shape", c_uint64 * MAX_DIMS),
+                ("count", c_uint64), ("rows", c_uint64), ("cols", c_uint64), ("entries", c_uint64),
+                ("hash", c_uint64), ("body", c_void_p), ("body_len", c_uint64)]
+
+
+class CompactTotals(Structure):
+    _fields_ = [("records", c_uint64), ("hash", c_uint64)]
+
+
+class SparseInfo(Sized):
+    _fields_ = [("struct_size", c_size_t), ("rows", c_uint32), ("cols", c_uint32), ("code", c_int),
+                ("form", c_char_p), ("entries", c_uint64), ("bytes", c_size_t), ("work_bytes", c_size_t)]
+
+
 class Message(Structure):
     _fields_ = [("peer", c_int), ("tag", c_int), ("sending", c_int), ("data", c_void_p), ("bytes", c_size_t),
                 ("handle", c_void_p), ("done", c_int)]
@@ -239,6 +255,14 @@ _FUNCTIONS = {
     "frug_delta_check": ([_ADDRESS, c_size_t, POINTER(DeltaTotals)], "status"),
     "frug_delta_apply_all": ([_ADDRESS, c_size_t, c_int, POINTER(DeltaTensor), c_size_t, c_int], "status"),
     "frug_delta_indices": ([_ADDRESS, c_size_t, _ADDRESS], "status"),
+    "frug_compact_check": ([_ADDRESS, c_size_t, POINTER(CompactTotals)], "status"),
+    "frug_compact_read": ([_ADDRESS, c_size_t, POINTER(CompactInfo)], "status"),
+    "frug_compact_decode": ([POINTER(CompactInfo), _ADDRESS], None),
+    "frug_compact_pack": ([POINTER(CompactInfo), _OUT], "status"),
+    "frug_sparse_get_info": ([_OBJECT, POINTER(SparseInfo)], "status"),
+    "frug_sparse_destroy": ([_OBJECT], None),
+    "frug_sparse_multiply": ([_OBJECT, c_int, _ADDRESS, c_size_t, c_size_t, _ADDRESS, c_size_t, _ADDRESS], None),
+    "frug_sparse_unpack": ([_OBJECT, c_uint32, c_uint32, _ADDRESS], None),
 }
 
 

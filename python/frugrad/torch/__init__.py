@@ -1,5 +1,6 @@
 """FruGrad in PyTorch: a communication hook for DistributedDataParallel, and optimizers."""
 
+from .compact import PackedLinear, load, load_state
 from .convert import optimizer
 from .ddp import DDPState, hook
 from .functional import compress, decompress, frame_length
@@ -9,5 +10,5 @@ from .local_steps import LocalSteps
 from .sgc import SGC
 from .streaming import StreamingOptimizer
 
-__all__ = ["DDPState", "FSDPState", "LocalSteps", "SGC", "StreamingOptimizer", "accelerate", "compress", "decompress",
-           "frame_length", "fsdp", "hook", "optimizer"]
+__all__ = ["DDPState", "FSDPState", "LocalSteps", "PackedLinear", "SGC", "StreamingOptimizer", "accelerate", "compress",
+           "decompress", "frame_length", "fsdp", "hook", "load", "load_state", "optimizer"]

@@ -4,6 +4,8 @@
 PREFIX  ?= /usr/local
 DESTDIR ?=
 SECONDS ?= 60
+TORCH   ?= torch accelerate transformers lightning
+TESTS   ?= python_
 JOBS    ?= $(shell nproc)
 
 # A jobserver of this make would only confuse the one that CMake starts.
@@ -59,12 +61,12 @@ mpich: ## run the tests of the exchange over MPI with MPICH; make test does so w
 	@$(call build,mpich,,mpi_tests)
 	@$(call verify,mpich)
 
-torch: ## run the Python tests with the current PyTorch and Accelerate from PyPI, in a virtual environment of build/
+torch: ## run the Python tests (TESTS) with the current PyTorch and Accelerate (TORCH) from PyPI, in build/torch
 	@tools/install-deps.sh build test torch
 	@[ -x build/torch/bin/python ] || /usr/bin/python3 -m venv build/torch
-	@build/torch/bin/pip install --quiet numpy torch accelerate transformers lightning
+	@build/torch/bin/pip install --quiet numpy $(TORCH)
 	@$(call build,dev,-DFRUGRAD_PYTHON=$(CURDIR)/build/torch/bin/python)
-	@$(call verify,dev) -R '^python_'; status=$$?; cmake --preset dev -UFRUGRAD_PYTHON >/dev/null; exit $$status
+	@$(call verify,dev) -R '^$(TESTS)'; status=$$?; cmake --preset dev -UFRUGRAD_PYTHON >/dev/null; exit $$status
 
 slurm: ## start a Slurm of one node, as root, and run frugrad and torchrun under it
 	@tools/install-deps.sh build test mpi slurm

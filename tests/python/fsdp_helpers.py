@@ -11,7 +11,7 @@ try:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import FSDPModule, fully_shard
 except Exception:  # PyTorch 1.13 raises a ValueError under Python 3.11
-    FSDPModule = fully_shard = None
+    FSDPModule = fully_shard = init_device_mesh = None
 
 HOOK = hasattr(FSDPModule, "set_all_reduce_hook")
 SCATTER = hasattr(FSDPModule, "set_custom_reduce_scatter")

@@ -1,16 +1,22 @@
 """FSDP2: gradients of sharded models, exchanged between replicas or inside a shard group."""
 
+import os
 import re
 import tempfile
 import unittest
 import warnings
+from contextlib import nullcontext
+from unittest import mock
 
 import support
 from ddp_helpers import batch, mlp, wrap
-from fsdp_helpers import (EVERYTHING, HOOK, SCATTER, begin_mesh, dist, make_mesh, narrow, nn, shard, torch, train,
-                          whole)
+from fsdp_helpers import (EVERYTHING, HOOK, SCATTER, begin, begin_mesh, dist, init_device_mesh, make_mesh, narrow, nn,
+                          shard, torch, train, whole)
 
 import frugrad.torch
+from frugrad.torch import fsdp_hook
+
+EMULATED = os.environ.get("FRUGRAD_CUDA_EMULATED", "")
 
 
 def everything_is_sent():
@@ -144,11 +150,30 @@ def trains_as_in_scripts(folder):
             "warnings": [str(w.message) for w in shown if "the hook was not called" in str(w.message)]}
 
 
+def device_and_host(device):
+    """Two replicas: the same bits where gradients are compressed on a GPU (or its emulation) and on the host?"""
+    begin()
+    mesh = init_device_mesh(device, (2, 1), mesh_dim_names=("replicate", "shard"))
+    results = []
+    for config in ("block=256,feedback=merged", "block=256,feedback=merged,reduce=split,value=int8"):
+        weights = []
+        for on_host in (False, True):
+            made = mock.patch.object(fsdp_hook, "device_engine", return_value=None) if on_host else nullcontext()
+            model = shard(mesh["shard"], blocks_model().to(device))
+            with made:
+                state = frugrad.torch.fsdp(model, config, replicate_group=mesh["replicate"])
+            train(model, range(3))
+            state.load_state_dict(state.state_dict())
+            train(model, range(3, 5))
+            weights.append(whole(model))
+            results.append([type(state._engine).__name__, round(state.stats()["density"], 2)])
+        results.append(torch.equal(*weights))
+    return results
+
+
 def on_a_gpu():
     """One process with NCCL: weights of FSDP without a hook, and does a compressed run learn and resume?"""
     dist.init_process_group("nccl", device_id=torch.device("cuda", 0))
-    from torch.distributed.device_mesh import init_device_mesh
-
     mesh = init_device_mesh("cuda", (1, 1), mesh_dim_names=("replicate", "shard"))
     plain, ours = (shard(mesh["shard"], mlp().cuda()) for _ in range(2))
     frugrad.torch.fsdp(ours, EVERYTHING, replicate_group=mesh["replicate"])
@@ -164,13 +189,27 @@ def on_a_gpu():
     return torch.equal(whole(plain), whole(ours)), losses, stats["device"], stats["density"]
 
 
-@unittest.skipUnless(HOOK and torch.cuda.is_available(), "no GPU")
-class Gpu(unittest.TestCase):
-    def test_gradients_of_a_gpu(self):
+@unittest.skipUnless(HOOK, "FSDPModule.set_all_reduce_hook is missing")
+class Device(unittest.TestCase):
+    def check(self, device, env):
+        for rows in support.values(support.torchrun(2, device_and_host, args=[device], env=env)):
+            expected = [["DeviceEngine", 0.06], ["ReducerEngine", 0.06], True]
+            self.assertEqual(rows, expected + expected)
+
+    @unittest.skipUnless(os.path.exists(EMULATED), "FRUGRAD_CUDA_EMULATED names no library")
+    def test_emulated_kernels_give_the_bits_of_the_host(self):
+        self.check("cpu", {"FRUGRAD_CUDA_LIBRARY": EMULATED, "CUDA_VISIBLE_DEVICES": ""})
+
+    @unittest.skipUnless(torch.cuda.is_available(), "no GPU")
+    def test_a_gpu_gives_the_bits_of_the_host(self):
+        self.check("cuda", {})
+
+    @unittest.skipUnless(torch.cuda.is_available(), "no GPU")
+    def test_gradients_of_a_gpu_over_nccl(self):
         (equal, losses, device, density), = support.values(support.torchrun(1, on_a_gpu, fresh=True))
         self.assertTrue(equal)
         self.assertLess(sum(losses[-5:]), 0.9 * sum(losses[:5]))
-        self.assertEqual(device, "cpu")
+        self.assertEqual(device, "cuda:0")
         self.assertLess(density, 0.2)
 
 

@@ -153,6 +153,11 @@ def refused(folder):
               "head": message(fsdp, shard(mesh["shard"]), "unit=head,feedback=none", replicate_group=replicas),
               "differ": message(fsdp, shard(mesh["shard"]), "density=0.05,feedback=none" if RANK == 3
                                 else "density=0.1,feedback=none", replicate_group=replicas)}
+    errors["text"] = message(fsdp, shard(mesh["shard"]), torch.optim.SGD(mlp().parameters()), replicate_group=replicas)
+    errors["name"] = message(fsdp, shard(mesh["shard"]), replicate_group="replicate")
+    early = mlp()
+    sgd = torch.optim.SGD(early.parameters(), lr=0.1)
+    errors["early"] = message(fsdp, shard(mesh["shard"], early), optimizer=sgd, replicate_group=replicas)
     model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 10))
     fully = shard(mesh["shard"], nn.Sequential(model[1]))
     errors["part"] = message(fsdp, nn.Sequential(model[0], fully), replicate_group=replicas)
@@ -224,6 +229,9 @@ EXPECTED = {
     "config": "ConfigError: .*density",
     "head": "ValueError: unit=head needs whole attention matrices",
     "differ": r"ranks differ in the config's schedule: rank . has constant:0.9, rank 3 has constant:0.95",
+    "text": "TypeError: the config is a text, such as 'frugrad', not a SGD",
+    "name": "TypeError: replicate_group is a process group, or a mesh of one dimension .*, not a str",
+    "early": r"ValueError: the optimizer has no parameter of this model: make it after fully_shard\(\)",
     "part": "ValueError: '0.weight' is not sharded",
     "reduce": "ValueError: reduce=split has no effect",
     "weights": r"RuntimeError: ranks differ in the weights of '0.weight' \(checksum\): rank . has \d+, rank . has \d+",

@@ -21,15 +21,23 @@ def require_model(value: Any, where: str) -> torch.nn.Module:
 
 def refuse_sharded(model: torch.nn.Module, where: str) -> None:
     """Refuse models whose gradients are exchanged by something else than DistributedDataParallel."""
+    refuse_deepspeed(model)
     for module in model.modules():
         names = [base.__name__ for base in type(module).__mro__]
         if any(name in names for name in _FULLY_SHARDED):
             raise TypeError(f"{where}: the model is sharded by FSDP, which has no DistributedDataParallel and other"
-                            " hooks: use frugrad.torch.fsdp()")
+                            " hooks: use frugrad.torch.fsdp(), with fully_shard()")
     for name, parameter in model.named_parameters():
         if type(parameter).__name__ == "DTensor" or type(parameter.data).__name__ == "DTensor":
             raise TypeError(f"{where}: {name} is a DTensor, a piece of a parameter; the hook takes whole ones, as"
                             " DistributedDataParallel has them (sharded by fully_shard(): use frugrad.torch.fsdp())")
+
+
+def refuse_deepspeed(model: torch.nn.Module) -> None:
+    """Refuse an engine of DeepSpeed."""
+    if type(model).__module__.startswith("deepspeed."):
+        raise TypeError("this model is DeepSpeed's, which exchanges gradients itself and has no place for a hook: use"
+                        " fully_shard (FSDP2) and frugrad.torch.fsdp, or DistributedDataParallel and its hook")
 
 
 def require_optimizer(value: Any, where: str) -> torch.optim.Optimizer:

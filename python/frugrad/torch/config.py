@@ -26,6 +26,8 @@ def hook_config(text: str, optimizers: Sequence[torch.optim.Optimizer]) -> Confi
 
     SGD's own momentum is what hold=auto is to preserve.
     """
+    if not isinstance(text, str):
+        raise TypeError(f"the config is a text, such as 'frugrad', not a {type(text).__name__}")
     kind = family(optimizers[0]) if optimizers else ""
     config = Config(text, kind or None)
     if kind == "sgd" and config.option("hold") == "auto" and "momentum=" not in text:

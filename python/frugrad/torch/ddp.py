@@ -15,20 +15,18 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from .. import _cuda
 from .._core import Tensor
-from .._lib import MAX_DIMS, CommError, ConfigError
+from .._lib import MAX_DIMS, CommError
 from . import checkpoint
 from .checks import refuse_sharded, require_model, require_optimizer
 from .config import check, hook_config
 from .convert import ConvertedOptimizer, bare
-from .device import DeviceEngine, DeviceStreams
-from .device_exchange import DeviceGather, DeviceSplit, second_config
-from .engine import ReducerBucket, ReducerEngine, by_blocks, compressed_parameters
+from .device import DeviceEngine, device_engine
+from .device_exchange import DeviceGather, DeviceSplit, device_bucket
+from .engine import ReducerBucket, ReducerEngine, compressed_parameters
 from .exchange import Exchange, config_items, layout_items
 from .nonfinite import CHOICES, DeviceWatch, HostWatch
 from .pipeline import Clock, ExchangeThread, RemoteError, Times
-from .ranges import limited
 from .roles import describe
 from .transport import Comm, host_group
 
@@ -130,8 +128,6 @@ class DDPState:
                  nonfinite: str = "skip", scaler: Any = None):
         if model is not None:
             refuse_sharded(require_model(model, "DDPState"), "DDPState")
-        if not isinstance(config, str):
-            raise TypeError(f"DDPState: the config is a text, such as 'frugrad', not a {type(config).__name__}")
         if nonfinite not in CHOICES:
             raise ValueError(f"nonfinite is 'skip' or 'propagate', not {nonfinite!r}")
         if scaler is not None and not hasattr(scaler, "get_scale"):
@@ -148,7 +144,6 @@ class DDPState:
         self._model = None if model is None else _bare(model)
         self._known: Dict[int, Tensor] = {} if self._model is None else describe(self._model)
         self._named: Dict[int, torch.Tensor] = {}  # parameters seen without a model; referenced so that ids stay unique
-        self._fixed = by_blocks(self.config)
         self._reduce = self.config.option("reduce")
         self._dense_left = start_iter
         self._plans: Dict[int, _Plan] = {}
@@ -160,7 +155,6 @@ class DDPState:
         self._checked = False  # whether all ranks are known to have the same options
         self._first_half: Optional[Tuple[_OnDevice, Times, Callable[[], None]]] = None
         self._error: Optional[BaseException] = None
-        self._warned = False
         self._direct: Optional[bool] = None  # whether frames go from device to device; None: not known yet
         self._begins = True  # the next bucket is the first of a step
         self.nonfinite = "propagate" if scaler is not None else nonfinite
@@ -499,12 +493,9 @@ class DDPState:
         sizes = [t.elements for t in tensors if t.elements]
         if isinstance(engine, ReducerEngine):
             return ReducerBucket(engine, ranges)
-        ranges = limited(ranges, sizes)
         if self._direct is None:
             self._direct = self._exchange.device.type == "cuda"
-        if self._reduce == "gather":
-            return DeviceGather(engine, self._exchange, ranges, self._direct)
-        return DeviceSplit(engine, self._exchange, ranges, sizes, self._direct, second_config(self.config))
+        return device_bucket(engine, self._exchange, ranges, sizes, self._direct)
 
     def _describe(self, parameter: torch.Tensor) -> Tensor:
         found = self._known.get(id(parameter))
@@ -569,25 +560,7 @@ class DDPState:
         return ReducerEngine(self._comm, self.config, tensors, self.total_steps, self.threads, self._exchange.rank)
 
     def _device_engine(self, tensors: Sequence[Tensor], device: torch.device) -> Optional[DeviceEngine]:
-        """An engine on the GPU where the buckets are, if the library has kernels for the config; else None."""
-        if device.type != "cuda" and not _cuda.emulated():
-            return None
-        try:
-            if device.type == "cuda" and _cuda.emulated():
-                raise ImportError("the library that FRUGRAD_CUDA_LIBRARY names has no GPU")
-            if self._reduce not in ("gather", "split"):
-                raise ConfigError(f"reduce={self._reduce} has no kernels")
-            if not self._fixed:
-                raise ConfigError("frames of this config differ in length")
-            if self._exchange.size > _cuda.MOST_FRAMES:
-                raise ConfigError(f"there are more than {_cuda.MOST_FRAMES} ranks")
-            return DeviceEngine(DeviceStreams(device), self.config, tensors, self.total_steps, self.threads,
-                                self._exchange.rank)
-        except (ConfigError, ImportError) as error:
-            if not self._warned:
-                self._warned = True
-                warnings.warn(f"frugrad compresses on the host: gradients are copied from the GPU and back ({error})")
-            return None
+        return device_engine(device, self._exchange, self.config, tensors, self.total_steps, self.threads)
 
     def _wait_all(self) -> None:
         if self._jobs is not None:

@@ -8,13 +8,16 @@ them. With the emulated library (frugrad._cuda) the device is the host, and ther
 import contextlib
 import math
 import threading
+import warnings
 from typing import Any, ContextManager, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import torch
 
+from .. import _cuda
 from .._core import Compressor, Config, Tensor
 from .._cuda import CudaCompressor
-from .engine import NO_FEEDBACK, Engine, Range
+from .._lib import ConfigError
+from .engine import NO_FEEDBACK, Engine, Range, by_blocks
 from .exchange import Exchange, Handle
 from .pipeline import raise_failure
 
@@ -231,3 +234,22 @@ class DeviceEngine(Engine):
         """The share that was sent; kernels do not count energy or skipped blocks."""
         return {"density_mean": self._sum / self._steps if self._steps else 1.0, "energy_sent_mean": None,
                 "blocks_skipped": None}
+
+
+def device_engine(device: torch.device, exchange: Exchange, config: Config, *arguments: Any) -> Optional[DeviceEngine]:
+    """An engine on the device of gradients, if that is a GPU and the library has kernels for the config; else None."""
+    if device.type != "cuda" and not _cuda.emulated():
+        return None
+    try:
+        if device.type == "cuda" and _cuda.emulated():
+            raise ImportError("the library that FRUGRAD_CUDA_LIBRARY names has no GPU")
+        if config.option("reduce") not in ("gather", "split"):
+            raise ConfigError(f"reduce={config.option('reduce')} has no kernels")
+        if not by_blocks(config):
+            raise ConfigError("frames of this config differ in length")
+        if exchange.size > _cuda.MOST_FRAMES:
+            raise ConfigError(f"there are more than {_cuda.MOST_FRAMES} ranks")
+        return DeviceEngine(DeviceStreams(device), config, *arguments, exchange.rank)
+    except (ConfigError, ImportError) as error:
+        warnings.warn(f"frugrad compresses on the host: gradients are copied from the GPU and back ({error})")
+        return None

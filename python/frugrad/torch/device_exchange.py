@@ -5,7 +5,7 @@ onto streams. ``begin`` compresses, ``send`` and ``start_second`` start collecti
 ``end`` decodes.
 """
 
-from typing import Dict, List, Optional, Sequence
+from typing import Dict, List, Optional, Sequence, Union
 
 import torch
 
@@ -16,7 +16,7 @@ from .device import Collective, DeviceEngine
 from .engine import NO_FEEDBACK, Range
 from .exchange import Exchange
 from .pipeline import Clock, Times, mark_failure
-from .ranges import aligned, cut
+from .ranges import aligned, cut, limited
 
 _PHASES = 16  # steps after which fractions of an entry a block repeat
 _TEXT = 64  # bytes at least, for the error text of a rank that failed
@@ -273,3 +273,12 @@ class _Tails:
         for row, count, indices in zip(rows, self.counts, self._all):
             if count:
                 target[indices] = row.view(torch.float32)[:count] * scale + 0.0
+
+
+def device_bucket(engine: DeviceEngine, exchange: Exchange, ranges: Sequence[Range], sizes: Sequence[int],
+                  direct: bool) -> Union[DeviceGather, DeviceSplit]:
+    """The exchange of a bucket of tensors of these sizes, by the config's reduce=."""
+    ranges = limited(ranges, sizes)
+    if engine.config.option("reduce") == "gather":
+        return DeviceGather(engine, exchange, ranges, direct)
+    return DeviceSplit(engine, exchange, ranges, sizes, direct, second_config(engine.config))

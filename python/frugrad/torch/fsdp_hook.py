@@ -13,14 +13,16 @@ import torch
 import torch.distributed as dist
 
 from .._core import Config, Tensor
-from ._floats import bytes_tensor, warn_once
-from .checks import require_model
+from ._floats import bytes_tensor
+from .checks import refuse_deepspeed, require_model
 from .config import check, hook_config
 from .convert import ConvertedOptimizer
 from .ddp import listed, uncompiled
+from .device import DeviceEngine, device_engine
 from .engine import Engine, Range, ReducerBucket, ReducerEngine, compressed_parameters
 from .exchange import Exchange, config_items, layout_items
 from .fsdp_checkpoint import CheckpointReader, Plan, read_plan, residual_key, restore
+from .fsdp_device import DeviceBucket
 from .fsdp_scatter import CompressedReduceScatter, ScatterBucket
 from .fsdp_units import Chunk, Unit, find_mesh, find_units
 from .pipeline import Times
@@ -44,7 +46,8 @@ def fsdp(model: torch.nn.Module, config: str = "frugrad",
     Collective: all ranks call it, with the same arguments. Replicas get the weights of the first one, as from DDP.
     Gradients become the mean over all ranks, as without it. The residual of a rank belongs to what it compresses: to
     its own shard between replicas, and to the whole gradient in a reduce-scatter, where it takes a byte a parameter.
-    All-gathers of weights are not compressed. Gradients on a GPU are copied to the host and back.
+    All-gathers of weights are not compressed. Between replicas, gradients on a GPU are compressed there if
+    libfrugrad_cuda is found and has kernels for the config; otherwise they are copied to the host and back.
 
     Returns the state, for checkpoints and statistics. Between replicas this takes PyTorch 2.7, and inside a shard group
     2.9.
@@ -65,7 +68,9 @@ class FSDPState:
         check(self.config, config, optimizers)
         between = replicate_group is not None
         _check_options(self.config, between)
-        self._model, self._shards = model, Exchange(find_mesh(model).get_group())
+        mesh = find_mesh(model)
+        self._device = _device(mesh.device_type) if between else torch.device("cpu")  # where gradients are compressed
+        self._model, self._shards = model, Exchange(mesh.get_group())
         self._peers = Exchange(_group(replicate_group)) if between else self._shards
         if between:
             _check_groups(self._peers, self._shards)
@@ -102,6 +107,11 @@ class FSDPState:
         tensors, rank = [chunk.tensor() for chunk in self._plan.chunks(self._piece)], self._peers.rank
         if not self._plan.between:
             return Engine(self.config, tensors, self._plan.total_steps, threads, rank)
+        engine = device_engine(self._device, self._peers, self.config, tensors, self._plan.total_steps, threads)
+        self._peers.agree({"whether they compress on a GPU": engine is not None})
+        if engine is not None:
+            return engine
+        self._device = torch.device("cpu")
         comm = Comm(host_group(self._peers.group, self._peers.device), rank, self._peers.size)
         return ReducerEngine(comm, self.config, tensors, self._plan.total_steps, threads, rank)
 
@@ -109,7 +119,12 @@ class FSDPState:
         """Tell optimizers that frugrad.torch.optimizer() made which parameters are compressed, and when."""
         tensors = {chunk.parameter.name: chunk.tensor() for chunk in self._plan.chunks(self._piece)}
         compressed = compressed_parameters(tensors, self.config, self._plan.total_steps)
-        ids = {id(p) for unit in self._units for name, p in unit.parameters() if name in compressed}
+        named = [(name, p) for unit in self._units for name, p in unit.parameters()]
+        held = {id(p) for each in optimizers for group in each.param_groups for p in group["params"]}
+        if optimizers and not any(id(p) in held for _, p in named):
+            raise ValueError("the optimizer has no parameter of this model: make it after fully_shard(), and after"
+                             " to_empty(), which replace parameters")
+        ids = {id(p) for name, p in named if name in compressed}
         for each in optimizers:
             if isinstance(each, ConvertedOptimizer):
                 each.bind(self, self.config, self._plan.total_steps, ids)
@@ -134,7 +149,9 @@ class FSDPState:
         if not self._checked_weights:
             self._check_weights()
         if unit.exchange is None:
-            unit.exchange = ReducerBucket(self._engine, self._rows(unit)[0])
+            unit.exchange = self._bucket(unit)
+        if unit.step == self.step and isinstance(self._engine, DeviceEngine):
+            self._begin_step()
         try:
             floats = self._floats(unit, output)
         except Exception as error:
@@ -143,6 +160,24 @@ class FSDPState:
         if floats is not output:
             output.copy_(floats)
         unit.count(output.numel(), begun)
+
+    def _bucket(self, unit: Unit) -> Union[ReducerBucket, DeviceBucket]:
+        ranges = self._rows(unit)[0]
+        if not isinstance(self._engine, DeviceEngine):
+            return ReducerBucket(self._engine, ranges)
+        sizes = [Chunk(p, self._piece, self._plan.shards).elements for p in unit.trained()]
+        return DeviceBucket(self._engine, self._peers, ranges, sizes)
+
+    def _begin_step(self) -> None:
+        """On a GPU, at the first module of a step: raise the errors of the step before."""
+        self._engine.count(self.step)
+        try:
+            self._engine.check_frames()
+        except ValueError:
+            for unit in self._units:
+                if unit.exchange is not None:
+                    unit.exchange.raise_rank_error()
+            raise
 
     def _scatter(self, unit: Unit, output: torch.Tensor, values: torch.Tensor, scale: float) -> None:
         """The reduce-scatter: make this rank's shard of the gradient the sum over ranks, times ``scale``."""
@@ -167,17 +202,14 @@ class FSDPState:
         unit.entries = offset
         return rows
 
-    @staticmethod
-    def _floats(unit: Unit, values: torch.Tensor) -> torch.Tensor:
-        """A module's gradients as float32 on the host, if they are those of all of its trained parameters."""
+    def _floats(self, unit: Unit, values: torch.Tensor) -> torch.Tensor:
+        """A module's gradients as float32 to compress, if they are those of all of its trained parameters."""
         if values.numel() != unit.entries:
             raise RuntimeError(f"FSDP reduces {values.numel()} gradient entries of '{unit.name}', whose trained"
                                f" parameters have {unit.entries}: a parameter had no gradient in this backward pass"
                                " (set_reduce_scatter_unused_params(True) of newer PyTorch helps), or requires_grad was"
                                " changed (call frugrad.torch.fsdp() again)")
-        if values.is_cuda:
-            warn_once("frugrad.torch.fsdp compresses on the host: gradients are copied from the GPU and back")
-        return unit.floats(values)
+        return unit.floats(values, self._device)
 
     def _check_weights(self) -> None:
         """Before the first exchange: replicas that were given different weights since would never be equal."""
@@ -256,8 +288,12 @@ class FSDPState:
         return {"step": self.step, "bytes_sent": total["bytes_sent"], "bytes_dense": total["bytes_dense"],
                 "ratio": total["bytes_dense"] / total["bytes_sent"] if total["bytes_sent"] else 1.0,
                 "density": inner["density_mean"], "energy": inner["energy_sent_mean"],
-                "blocks_skipped": inner["blocks_skipped"], "device": "cpu", "feedback": self.config.option("feedback"),
+                "blocks_skipped": inner["blocks_skipped"], "device": str(self._device), "feedback": self.config.option("feedback"),
                 "seconds": {key: total[key] for key in ("compress", "wait", "decode", "python")}, "modules": rows}
+
+
+def _device(kind: str) -> torch.device:
+    return torch.device(kind, torch.cuda.current_device()) if kind == "cuda" else torch.device("cpu")
 
 
 def _saved_bytes(state: dict, key: str) -> torch.Tensor:
@@ -269,8 +305,11 @@ def _saved_bytes(state: dict, key: str) -> torch.Tensor:
 
 def _group(given):
     """A process group, or that of a mesh of one dimension."""
-    if not hasattr(given, "get_group"):
+    if isinstance(given, dist.ProcessGroup):
         return given
+    if not hasattr(given, "get_group"):
+        raise TypeError("replicate_group is a process group, or a mesh of one dimension as mesh[\"replicate\"], not a"
+                        f" {type(given).__name__}")
     if given.ndim != 1:
         raise ValueError(f"replicate_group is a mesh of {given.ndim} dimensions: give the one of the replicas, as"
                          " mesh[\"replicate\"]")
@@ -294,14 +333,10 @@ def _check_options(config: Config, between: bool) -> None:
 
 def _refuse(model: torch.nn.Module, needed: str) -> None:
     """Say of other ways to shard what to do instead."""
-    kind = f"{type(model).__module__}.{type(model).__name__}"
     if isinstance(model, torch.nn.parallel.DistributedDataParallel):
         raise TypeError("this model is a DistributedDataParallel: register frugrad.torch.hook with a DDPState on it")
-    if kind.startswith("deepspeed."):
-        raise TypeError("this model is DeepSpeed's, which exchanges gradients itself and has no place for a hook: use"
-                        " fully_shard (FSDP2) and frugrad.torch.fsdp, or DistributedDataParallel and its hook")
-    if kind.startswith("torch.distributed.fsdp.fully_sharded_data_parallel.") or any(
-            type(m).__name__ == "FullyShardedDataParallel" for m in model.modules()):
+    refuse_deepspeed(model)
+    if any(type(m).__name__ == "FullyShardedDataParallel" for m in model.modules()):
         raise TypeError("this model is FSDP1 (FullyShardedDataParallel), whose flat parameters frugrad does not take:"
                         " use fully_shard (FSDP2)")
     try:

@@ -97,12 +97,13 @@ class Unit:
         """This rank's shards of all parameters."""
         return [(name, p.detach().to_local().contiguous()) for name, p in self.parameters()]
 
-    def floats(self, values: torch.Tensor) -> torch.Tensor:
-        """Values as float32 on the host: themselves, or a copy that is made again at every step."""
-        if values.dtype == torch.float32 and values.device.type == "cpu":
+    def floats(self, values: torch.Tensor, device: torch.device) -> torch.Tensor:
+        """Values as float32 on the host or a GPU: themselves, or a copy that is made again at every step."""
+        if values.dtype == torch.float32 and values.device == device:
             return values
         if self.stage is None or self.stage.numel() != values.numel():
-            self.stage = torch.empty(values.numel(), dtype=torch.float32, pin_memory=values.is_cuda)
+            self.stage = torch.empty(values.numel(), dtype=torch.float32, device=device,
+                                     pin_memory=values.is_cuda and device.type == "cpu")
         return self.stage.copy_(values)
 
     def count(self, entries: int, begun: float) -> None:

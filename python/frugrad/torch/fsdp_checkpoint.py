@@ -61,7 +61,7 @@ def read_plan(text: Any) -> Tuple[Plan, int]:
         raise ValueError("this is no state of frugrad.torch.fsdp, or one of another version") from None
 
 
-def _parameter(name: str, shape: List[int], *rest) -> Parameter:
+def _parameter(name: str, shape: List[int], *rest: Any) -> Parameter:
     return Parameter(name, tuple(shape), *rest)
 
 
@@ -152,7 +152,7 @@ def _write(engine: Engine, residuals: Dict[str, torch.Tensor]) -> None:
 class CheckpointReader:
     """One state in a checkpoint of torch.distributed.checkpoint. Each rank reads what it needs, by itself."""
 
-    def __init__(self, checkpoint_id, storage_reader, key: str):
+    def __init__(self, checkpoint_id: Any, storage_reader: Any, key: str):
         self._id, self._storage, self._key = checkpoint_id, storage_reader, key
         self._sizes: Dict[str, Any] = {}
 
@@ -167,7 +167,7 @@ class CheckpointReader:
     def tensor(self, name: str) -> torch.Tensor:
         return self._read(name, torch.empty(self._entry(name).size, dtype=torch.uint8))
 
-    def _entry(self, name: str):
+    def _entry(self, name: str) -> Any:
         found = self._sizes.get(f"{self._key}.{name}")
         if found is None:
             raise ValueError(f"the checkpoint {self._id or ''} has no '{self._key}.{name}': was it saved with"

@@ -30,8 +30,8 @@ from .transport import Comm, host_group
 
 
 def fsdp(model: torch.nn.Module, config: str = "frugrad",
-         optimizer: Union[torch.optim.Optimizer, Sequence[torch.optim.Optimizer], None] = None, *, replicate_group=None,
-         total_steps: int = 0, threads: int = 1) -> "FSDPState":
+         optimizer: Union[torch.optim.Optimizer, Sequence[torch.optim.Optimizer], None] = None, *,
+         replicate_group: Any = None, total_steps: int = 0, threads: int = 1) -> "FSDPState":
     """Compress the exchange of gradients of a model that ``fully_shard`` has sharded over one mesh dimension.
 
     model            after all calls of fully_shard
@@ -60,7 +60,8 @@ def fsdp(model: torch.nn.Module, config: str = "frugrad",
 class FSDPState:
     """One rank's side of the exchange, made by ``frugrad.torch.fsdp()``."""
 
-    def __init__(self, model: torch.nn.Module, config: str, replicate_group, optimizer, total_steps: int, threads: int):
+    def __init__(self, model: torch.nn.Module, config: str, replicate_group: Any, optimizer: Any, total_steps: int,
+                 threads: int):
         if total_steps < 0:
             raise ValueError(f"total_steps ({total_steps}) must not be negative")
         optimizers = listed(optimizer, "frugrad.torch.fsdp()")
@@ -151,7 +152,7 @@ class FSDPState:
         if unit.exchange is None:
             unit.exchange = self._bucket(unit)
         if unit.step == self.step and isinstance(self._engine, DeviceEngine):
-            self._begin_step()
+            self._begin_step(self._engine)
         try:
             floats = self._floats(unit, output)
         except Exception as error:
@@ -163,16 +164,17 @@ class FSDPState:
 
     def _bucket(self, unit: Unit) -> Union[ReducerBucket, DeviceBucket]:
         ranges = self._rows(unit)[0]
-        if not isinstance(self._engine, DeviceEngine):
+        if isinstance(self._engine, ReducerEngine):
             return ReducerBucket(self._engine, ranges)
+        assert isinstance(self._engine, DeviceEngine)
         sizes = [Chunk(p, self._piece, self._plan.shards).elements for p in unit.trained()]
         return DeviceBucket(self._engine, self._peers, ranges, sizes)
 
-    def _begin_step(self) -> None:
+    def _begin_step(self, engine: DeviceEngine) -> None:
         """On a GPU, at the first module of a step: raise the errors of the step before."""
-        self._engine.count(self.step)
+        engine.count(self.step)
         try:
-            self._engine.check_frames()
+            engine.check_frames()
         except ValueError:
             for unit in self._units:
                 if unit.exchange is not None:
@@ -240,7 +242,7 @@ class FSDPState:
         """
         self._restore(state.get("plan") if isinstance(state, dict) else None, lambda key: _saved_bytes(state, key))
 
-    def load(self, checkpoint_id=None, *, storage_reader=None, key: str = "frugrad") -> None:
+    def load(self, checkpoint_id: Any = None, *, storage_reader: Any = None, key: str = "frugrad") -> None:
         """Restore from a checkpoint that ``torch.distributed.checkpoint.save({key: state.state_dict(), ...})`` wrote.
 
         Collective. With the same mesh, model and config training continues bit for bit. Another number of shards
@@ -303,7 +305,7 @@ def _saved_bytes(state: dict, key: str) -> torch.Tensor:
     return state[key]
 
 
-def _group(given):
+def _group(given: Any) -> Any:
     """A process group, or that of a mesh of one dimension."""
     if isinstance(given, dist.ProcessGroup):
         return given

@@ -1,6 +1,6 @@
 """A compressed reduce-scatter: every rank sends each other rank a frame of that rank's shard of the gradient."""
 
-from typing import Callable, List, Sequence
+from typing import Any, Callable, List, Sequence
 
 import torch
 import torch.distributed as dist
@@ -21,7 +21,7 @@ class CompressedReduceScatter:
     def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         return torch.empty(*size, dtype=dtype, device=device)
 
-    def __call__(self, output_tensor: torch.Tensor, input_tensor: torch.Tensor, group, op,
+    def __call__(self, output_tensor: torch.Tensor, input_tensor: torch.Tensor, group: Any, op: Any,
                  async_op: bool = False) -> None:
         if op not in (dist.ReduceOp.AVG, dist.ReduceOp.SUM):
             raise ValueError(f"frugrad's reduce-scatter has no {op}: with set_gradient_divide_factor() also call"

@@ -31,23 +31,23 @@ class Chunk(NamedTuple):
     """What one rank of the mesh holds of a parameter."""
 
     parameter: Parameter
-    index: int
-    count: int  # of chunks
+    rank: int
+    ranks: int
 
     @property
     def name(self) -> str:
-        return f"{self.parameter.name}[{self.index}]"
+        return f"{self.parameter.name}[{self.rank}]"
 
     @property
     def padded(self) -> Tuple[int, ...]:
         shape, dim = self.parameter.shape, self.parameter.dim
-        return shape[:dim] + (-(-shape[dim] // self.count),) + shape[dim + 1:]
+        return shape[:dim] + (-(-shape[dim] // self.ranks),) + shape[dim + 1:]
 
     @property
     def begin(self) -> int:
         """The first index along the divided dimension."""
         dim = self.parameter.dim
-        return min(self.index * self.padded[dim], self.parameter.shape[dim])
+        return min(self.rank * self.padded[dim], self.parameter.shape[dim])
 
     @property
     def length(self) -> int:
@@ -141,7 +141,7 @@ def _parameter(tensor: Tensor, p: torch.Tensor) -> Parameter:
     return Parameter(tensor.name, tuple(p.shape), dim, tensor.role, tensor.input_first)
 
 
-def find_mesh(model: nn.Module):
+def find_mesh(model: nn.Module) -> Any:
     """The one mesh over which a model is sharded; refuses what cannot be exchanged."""
     found = None
     for name, p in model.named_parameters():

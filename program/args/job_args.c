@@ -4,6 +4,7 @@
 
 #include "program/args/quantity.h"
 #include "trainer/run/rate_schedule.h"
+#include "trainer/sparse/master_weights.h"
 #include "trainer/sparse/sparse_options.h"
 #include "program/args/options_file.h"
 #include "program/args/shell_quote.h"
@@ -41,7 +42,7 @@ static const field texts[] = {
     FIELD("model", model, 0, 0),       FIELD("data", data, 0, 0),       FIELD("tokens", tokens, 0, 0),
     FIELD("subset", subset, 0, 0),     FIELD("method", method, 0, 0),   FIELD("optimizer", optimizer, 0, 0),
     FIELD("schedule", schedule, 0, 0), FIELD("weights", weights, 0, 0), FIELD("save", save, 0, 0),
-    FIELD("resume", resume, 0, 0),     FIELD("sparse", sparse, 0, 0),
+    FIELD("resume", resume, 0, 0),     FIELD("sparse", sparse, 0, 0),   FIELD("quantize", quantize, 0, 0),
 };
 static const field small[] = {
     FIELD("workers", workers, 1, MAX_WORKERS),
@@ -291,9 +292,12 @@ static int check_values(fgp_request *r) {
     frug_config_destroy(config);
     fgt_rate rate;
     fgt_sparse_options sparse;
+    fgt_quantize_options quantize;
     code = fgt_rate_parse(r->job.schedule, &rate);
     if (code == FGIO_EXIT_OK && r->job.sparse != NULL)
         code = fgt_sparse_parse(r->job.sparse, &sparse);
+    if (code == FGIO_EXIT_OK && r->job.quantize != NULL)
+        code = fgt_quantize_parse(r->job.quantize, &quantize);
     if (code == FGIO_EXIT_OK)
         code = check_text_options(r);
     return code == FGIO_EXIT_OK ? check_idle_options(r) : code;

@@ -24,6 +24,9 @@ static const fgp_opt options[] = {
     {"rate", 'r', "NUMBER", NULL, "learning rate [by the model]"},
     FGP_OPTIONS_RATE,
     {"weights", 0, "FILE", NULL, "safetensors file to start from [random weights]"},
+    {"quantize", 0, "BITS", NULL,
+     "train weights that are rounded to int8 or int4, one scale for each output; with :activations=int8 or "
+     ":activations=int4 also the inputs of layers [not rounded]"},
     {"sparse", 0, "TEXT", NULL, "prune weights while training; listed below [all weights are trained]"},
     FGP_OPTIONS_OUTPUT,
     {"metrics-layers", 0, NULL, NULL, "metrics: also the density of each tensor, at some 16 of the steps"},

@@ -334,6 +334,8 @@ int fgp_summary_json(const fgp_request *request, const fgt_report *r) {
     set_text(all, "config", r->config);
     set_text(all, "algorithm", r->algorithm);
     set_text(all, "optimizer", r->optimizer);
+    if (request->job.quantize != NULL)
+        set_text(all, "quantize", request->job.quantize);
     if (request->job.sparse != NULL) {
         set_text(all, "sparse", request->job.sparse);
         set_count(all, "params_kept", r->params_kept);

@@ -4,7 +4,9 @@
  */
 #include "trainer/job_helpers.h"
 #include "io/tensor_file.h"
+#include "trainer/nn/fake_quantize.h"
 #include "trainer/sparse/mask_select.h"
+#include "trainer/sparse/master_weights.h"
 #include "trainer/sparse/sparse_weights.h"
 
 #include <math.h>
@@ -190,6 +192,86 @@ static void weights_are_as_sparse_as_asked(void **state) {
     }
 }
 
+/* ---- quantization ---- */
+
+static void rounding_is_to_the_nearest_of_a_scale(void **state) {
+    (void)state;
+    const float x[] = {-127, 0.4f, 0.5f, 1.5f, 63.6f}, tiny[] = {0, 0}, bad[] = {1, NAN};
+    const float eight[] = {-127, 0, 0, 2, 64};
+    float y[5], z[2];
+    fgt_fake_quantize(x, y, 5, 1, 8);
+    assert_memory_equal(y, eight, sizeof y);
+    fgt_fake_quantize(x, y, 5, 1, 4);
+    assert_true(y[0] == -127 && y[1] == 0 && fabsf(y[4] - 4 * 127.0f / 7) < 1e-4f);
+    fgt_fake_quantize(tiny, z, 2, 1, 8);
+    assert_memory_equal(z, tiny, sizeof z);
+    fgt_fake_quantize(bad, z, 2, 1, 8);
+    assert_memory_equal(z, bad, sizeof z);
+}
+
+static void bad_bits_are_refused(void **state) {
+    (void)state;
+    static const char *const bad[] = {"", "int7", "int8:", "int8:activations=", "int8,activations=int8", "int8888888"};
+    fgt_quantize_options o;
+    fgio_errors_mute(1);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_int_equal(fgt_quantize_parse(bad[i], &o), FGIO_EXIT_USAGE);
+    fgio_errors_mute(0);
+    assert_int_equal(fgt_quantize_parse("int4:activations=int8", &o), FGIO_EXIT_OK);
+    assert_true(o.weights == 4 && o.activations == 8);
+}
+
+/* With 4 bits a row has at most 15 values; with and without masks, and where backward recomputes values. */
+static void a_quantized_run_resumes_with_the_same_bits(void **state) {
+    (void)state;
+    static const char *const sparse[] = {NULL, "magnitude:density=0.3,from=0.2,until=0.7,updates=3",
+                                         "rigl:density=0.2,updates=3,until=0.9", "nm:from=0.2,until=0.7"};
+    for (size_t i = 0; i < sizeof sparse / sizeof *sparse; i++) {
+        fgt_job job = sparse_job(sparse[i], "frugrad", 2);
+        char middle[512];
+        job.model = "gpt2:layers=2,width=16,heads=2,length=12,dropout=0.2";
+        job.quantize = i == 1 ? "int8" : "int4:activations=int8";
+        job.save = path_under("whole");
+        train_job(&job, NULL);
+        snprintf(middle, sizeof middle, "%s", checkpoint_under("whole", 4));
+        job.save = path_under("again");
+        job.resume = middle;
+        job.recompute = true;
+        train_job(&job, NULL);
+        same_files(checkpoint_under("whole", 10), checkpoint_under("again", 10));
+        remove_folder(path_under("whole"));
+        remove_folder(path_under("again"));
+    }
+}
+
+static void weights_of_a_checkpoint_are_quantized(void **state) {
+    (void)state;
+    fgt_job job = sparse_job(NULL, "frugrad", 1);
+    fgio_tensor_file file;
+    job.quantize = "int4";
+    job.save = path_under("run");
+    train_job(&job, NULL);
+    assert_int_equal(fgio_tensor_file_open(checkpoint_under("run", 10), &file), FGIO_EXIT_OK);
+    for (size_t i = 0; i < file.head.count; i++) {
+        const fgio_tensor *item = &file.head.item[i];
+        if (item->ndim != 2)
+            continue;
+        float *w = malloc(item->count * sizeof *w);
+        assert_int_equal(fgio_tensor_file_read_f32(&file, item, w), FGIO_EXIT_OK);
+        for (uint64_t row = 0; row < item->shape[0]; row++) {
+            float largest = 0;
+            const float *x = w + row * item->shape[1];
+            for (uint64_t k = 0; k < item->shape[1]; k++)
+                largest = fmaxf(largest, fabsf(x[k]));
+            for (uint64_t k = 0; k < item->shape[1]; k++)
+                assert_true(fabsf(x[k] / largest * 7 - rintf(x[k] / largest * 7)) < 1e-4f);
+        }
+        free(w);
+    }
+    fgio_tensor_file_close(&file);
+    remove_folder(path_under("run"));
+}
+
 static void the_number_of_workers_changes_rounding_only(void **state) {
     (void)state;
     double loss[2];
@@ -240,6 +322,10 @@ int main(void) {
         cmocka_unit_test(n_of_m_is_along_inputs),
         cmocka_unit_test(a_resumed_run_has_the_same_bits),
         cmocka_unit_test(weights_are_as_sparse_as_asked),
+        cmocka_unit_test(rounding_is_to_the_nearest_of_a_scale),
+        cmocka_unit_test(bad_bits_are_refused),
+        cmocka_unit_test(a_quantized_run_resumes_with_the_same_bits),
+        cmocka_unit_test(weights_of_a_checkpoint_are_quantized),
         cmocka_unit_test(the_number_of_workers_changes_rounding_only),
         cmocka_unit_test(frames_are_smaller_by_the_sparsity),
         cmocka_unit_test(methods_of_whole_tensors_are_refused),

@@ -9,8 +9,8 @@
  *   frugrad.optimizer.R  U8   with local steps only: that of worker R from 1 on
  *   frugrad.residual.R   U8   the compressor of worker R (frug_compressor_save)
  *   frugrad.mask         U8   sparse weights: masks of all parameters that have one, lowest bit first
- *   frugrad.master       F32  likewise: the weights that the optimizer updates, where those of the model are masked
  *   frugrad.growth.R     F32  likewise: sums of the gradients of pruned weights of worker R
+ *   frugrad.master       F32  the weights that the optimizer updates, where those of the model are a projection
  *   frugrad.checksum     U8   CRC-32C of all bytes before it
  *
  * and in the metadata that of the caller and frugrad.step, frugrad.workers, frugrad.format, frugrad.generation. Files

@@ -35,7 +35,7 @@ int fgt_buckets_create(const fgt_buckets_options *options, fgt_buckets **buckets
     if (!b)
         return fgio_error("not enough memory for buckets");
     b->options = *options;
-    b->weights = options->graph->weights;
+    b->weights = options->weights ? options->weights : options->graph->weights;
     b->sink = (fgt_sink){open_tile, close_tile};
     pthread_mutex_init(&b->lock, NULL);
     pthread_mutex_init(&b->optimizer_lock, NULL);

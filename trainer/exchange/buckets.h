@@ -35,6 +35,7 @@ typedef struct fgt_buckets_options {
     frug_reducer *reducer; /* NULL: no exchange; the optimizer gets this worker's own gradient */
     frug_optimizer *optimizer;
     const fgt_transform *transform; /* of what is exchanged; or NULL */
+    float *weights;                 /* that the optimizer updates, as a flat buffer; NULL: those of the graph */
     int workers;
     uint64_t bytes;       /* of a bucket, approximately; 0: 1/64 of the parameters, from 1 MiB to 25 MiB */
     bool full_gradient;   /* the full gradient exists (dense training) */

@@ -108,7 +108,8 @@ static void plan(fgt_graph *g, fgt_conv *v) {
 }
 
 fgt_value *fgt_op_conv(fgt_graph *g, const char *name, fgt_value *x, fgt_conv_shape shape) {
-    static const fgt_op op = {.name = "conv", .forward = conv_forward, .backward = conv_backward, .destroy = destroy};
+    static const fgt_op op = {
+        .name = "conv", .forward = conv_forward, .backward = conv_backward, .destroy = destroy, .is_product = true};
     fgt_conv v = {.C = x->dims[0], .H = x->dims[1], .W = x->dims[2], .O = shape.channels};
     v.k = shape.kernel;
     v.stride = shape.stride;

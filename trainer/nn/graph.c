@@ -7,6 +7,8 @@
  */
 #include "trainer/nn/graph.h"
 
+#include "trainer/nn/fake_quantize.h"
+
 #include "trainer/base/counted_alloc.h"
 #include "trainer/base/keyed_random.h"
 #include "io/error.h"
@@ -247,13 +249,18 @@ float *fgt_input_grad(fgt_node *node, int i, bool *add) {
 
 /* ---- running ---- */
 
+static void run_forward(fgt_graph *g, fgt_node *node) {
+    node->op->forward(g, node);
+    fgt_fake_quantize_value(g, node->out);
+}
+
 void fgt_graph_forward(fgt_graph *g, const fgt_batch *batch, bool training) {
     g->batch = batch;
     g->n = batch->n;
     g->training = training;
     g->score = (fgt_score){0};
     for (fgt_node *node = g->first; node; node = node->next) {
-        node->op->forward(g, node);
+        run_forward(g, node);
         g->resident_block = node->block ? node->block : g->resident_block;
     }
 }
@@ -268,7 +275,7 @@ static void recompute_block(fgt_graph *g, const fgt_node *last) {
     g->recomputing = true;
     for (; node != last->next; node = node->next)
         if (!root_of(node->out)->used_outside_block)
-            node->op->forward(g, node);
+            run_forward(g, node);
     g->recomputing = false;
     g->resident_block = last->block;
 }

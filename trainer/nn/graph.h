@@ -38,6 +38,7 @@ typedef struct fgt_value {
     bool grad_in_place;      /* the gradient overwrites data (the logits of the loss) */
     bool keep_grad;          /* backward: grad is needed until the end of the pass */
     bool used_outside_block; /* by a node that is not in the block of the node that makes it */
+    uint32_t bits;           /* forward rounds it to so many (nn/fake_quantize.h); 0: it does not */
     struct fgt_value *alias; /* shares data and grad with that value, which has no other user */
     struct fgt_value *next;
     uint32_t producer, last_use; /* numbers of the node that makes it, and of the last that uses it */
@@ -78,6 +79,7 @@ typedef struct fgt_op {
     void (*forward)(fgt_graph *g, fgt_node *node);
     void (*backward)(fgt_graph *g, fgt_node *node);
     void (*destroy)(fgt_node *node); /* frees node->state; NULL: free() is enough */
+    bool is_product;                 /* of its input and a matrix or kernel */
 } fgt_op;
 
 struct fgt_node {

@@ -165,7 +165,8 @@ static void add_params(fgt_graph *g, fgt_node *node, const char *name, const lin
 }
 
 fgt_value *fgt_op_linear(fgt_graph *g, const char *name, fgt_value *x, fgt_linear_shape shape) {
-    static const fgt_op op = {.name = "linear", .forward = linear_forward, .backward = linear_backward};
+    static const fgt_op op = {
+        .name = "linear", .forward = linear_forward, .backward = linear_backward, .is_product = true};
     bool tokens = x->ndim == 2;
     linear l = {.in = tokens ? x->dims[1] : x->sample_size, .out = shape.out, .rows = tokens ? x->dims[0] : 1};
     l.input_first = shape.input_first;

@@ -63,6 +63,16 @@ static int check_sparse(fgt_run *run) {
     return fgt_sparse_parse(job->sparse, &run->sparse);
 }
 
+/* Fine-tuning, gossip and local steps change the weights of the model themselves. */
+static int check_quantize(fgt_run *run) {
+    const fgt_job *job = run->job;
+    if (!job->quantize)
+        return FGIO_EXIT_OK;
+    if (fgt_option_is(run->config, "reduce", "gossip") || !fgt_option_is(run->config, "local", "0"))
+        return fgio_usage_error("--quantize does not support reduce=gossip and local");
+    return fgt_quantize_parse(job->quantize, &run->quantize);
+}
+
 static int open_data(fgt_run *run) {
     const fgt_job *job = run->job;
     const fgt_model *m = &run->model;
@@ -102,6 +112,8 @@ static int open_run(fgt_run *run) {
         status = check_gossip(run);
     if (status == FGIO_EXIT_OK)
         status = check_sparse(run);
+    if (status == FGIO_EXIT_OK)
+        status = check_quantize(run);
     if (status == FGIO_EXIT_OK)
         status = open_data(run);
     if (status == FGIO_EXIT_OK && fgt_data_get_info(run->data)->count[FGT_TRAIN] == 0 && !run->quality)

@@ -24,6 +24,7 @@ typedef struct fgt_job {
     const char *optimizer; /* of the library; NULL: the default for the method and the model */
     const char *schedule;  /* of the learning rate: rate_schedule.h */
     const char *sparse;    /* how weights are pruned: sparse/sparse_options.h; NULL: all are trained */
+    const char *quantize;  /* fake quantization: sparse/master_weights.h; NULL: none */
     const char *weights;   /* safetensors to start from; NULL: random */
     const char *save;      /* directory of checkpoints; NULL: none */
     const char *resume;    /* a checkpoint, or a directory of them (the newest is used); NULL: start a new run */

@@ -143,6 +143,8 @@ int fgt_memory_estimate(const fgt_run *run, uint32_t accumulate, fgt_keep keep, 
     if (keep == FGT_KEEP_NONE)
         return FGIO_EXIT_OK;
     uint64_t trainable = size.elements;
+    if (run->job->sparse || run->job->quantize)
+        need->weights += size.weights; /* a master, or sums of gradients */
     method_cost t = {.can_split = true};
     if (run->job->tune) {
         status = estimate_finetuning(run, &options, &trainable, &library);

@@ -86,6 +86,8 @@ static void set_settings(metadata_builder *metadata, const fgt_worker *w) {
     set_optimizer(metadata, w);
     if (run->job->tune)
         set_text(metadata, "head", run->job->tune->head);
+    if (run->job->quantize)
+        set_text(metadata, "quantize", run->job->quantize);
     if (run->job->sparse)
         set_text(metadata, "sparse", run->job->sparse);
     set_text(metadata, "schedule", run->job->schedule);
@@ -165,11 +167,11 @@ static fgt_checkpoint_state checkpoint_state_of(const fgt_worker *w) {
                                   .compressor = residual ? frug_reducer_compressor(w->reducer) : NULL,
                                   .optimizer = w->optimizer,
                                   .own_optimizer = w->local != NULL,
-                                  .outer = fgt_local_momentum(w->local)};
+                                  .outer = fgt_local_momentum(w->local),
+                                  .master = w->master.weights};
     if (w->sparse) {
         state.mask = w->sparse->mask;
         state.mask_bytes = w->sparse->mask_bytes;
-        state.master = w->sparse->master;
         state.growth = w->sparse->growth;
     }
     return state;

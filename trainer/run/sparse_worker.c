@@ -12,7 +12,7 @@
 /* Adam's mean squares would take the gradients at masked weights for those at the weights they belong to, so they stay
  * as they were before the straight-through phase (STEP, arXiv:2302.01172). */
 static void freeze_squares(fgt_worker *w) {
-    frug_optimizer_freeze_squares(w->optimizer, w->sparse->master ? fgt_sparse_begin(&w->run->sparse, w->steps) : 0);
+    frug_optimizer_freeze_squares(w->optimizer, w->master.nm ? fgt_sparse_begin(&w->run->sparse, w->steps) : 0);
 }
 
 /* Counters of an exchange that is about to be destroyed. */
@@ -103,8 +103,8 @@ static int replace_exchange(fgt_worker *w, bool with_states) {
 }
 
 static int use_masks(fgt_worker *w) {
-    int status = fgt_sparse_seek(w->sparse, w->step);
-    fgt_buckets_set_exchange(w->buckets, w->reducer, w->optimizer, w->sparse->master);
+    int status = fgt_worker_begin_master(w);
+    fgt_buckets_set_exchange(w->buckets, w->reducer, w->optimizer, w->master.weights);
     freeze_squares(w);
     fgt_worker_set_norm(w, w->norm);
     return status;
@@ -127,7 +127,7 @@ int fgt_worker_update_masks(fgt_worker *w) {
 }
 
 int fgt_worker_adopt_masks(fgt_worker *w) {
-    fgt_mask_apply(w->graph);
+    fgt_mask_apply(w->graph, w->sparse->weights);
     int status = replace_exchange(w, false);
     return status == FGIO_EXIT_OK ? use_masks(w) : status;
 }

@@ -121,8 +121,7 @@ static frug_status compute_step(fgt_worker *w, double rate, float factor, double
     double t0 = frugi_clock();
     frug_status status = fgt_buckets_end(w->buckets, late_clip);
     w->times.backward += frugi_clock() - t0;
-    if (w->sparse)
-        fgt_sparse_project(w->sparse, rate);
+    fgt_master_project(&w->master, rate);
     return status;
 }
 

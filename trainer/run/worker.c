@@ -1,6 +1,7 @@
 /* worker.c - creating a worker from a job, checking that all workers have the same settings, and freeing everything. */
 #include "frugrad/experimental.h"
 #include "trainer/run/worker.h"
+#include "trainer/nn/fake_quantize.h"
 
 #include "trainer/checkpoint/checkpoint.h"
 #include "base/crc32c.h"
@@ -32,7 +33,7 @@ typedef struct setting {
     uint64_t value;
 } setting;
 
-#define SETTINGS 20
+#define SETTINGS 21
 
 static void list_settings(const fgt_worker *w, setting *a) {
     const fgt_run *run = w->run;
@@ -61,6 +62,7 @@ static void list_settings(const fgt_worker *w, setting *a) {
         {"--resume", job->resume != NULL},
         {"--augment", (uint64_t)job->augment},
         {"--alone", job->alone},
+        {"--quantize", job->quantize ? frugi_hash_text(FRUGI_HASH_INIT, job->quantize) : 0},
         {"--sparse", job->sparse ? frugi_hash_text(FRUGI_HASH_INIT, job->sparse) : 0},
         {"an option of fine-tuning", job->tune ? fgt_finetune_hash(job->tune) : 0},
     };
@@ -146,11 +148,17 @@ static int open_sparse(fgt_worker *w) {
     int status = fgt_sparse_create(&w->run->sparse, w->graph, w->steps, w->run->job->weights == NULL, &w->sparse);
     if (status == FGIO_EXIT_OK && !w->resuming && fgt_sparse_is_due(&w->run->sparse, 0, w->steps))
         status = fgt_sparse_update(w->sparse, w->comm, 0);
-    if (status == FGIO_EXIT_OK && !w->resuming)
-        status = fgt_sparse_seek(w->sparse, 0);
     frug_layout_destroy(w->layout);
     w->layout = NULL;
     return status == FGIO_EXIT_OK ? fgt_mask_layout(w->graph, &w->layout) : status;
+}
+
+int fgt_worker_begin_master(fgt_worker *w) {
+    w->master.nm = w->sparse && fgt_sparse_is_straight_through(w->sparse, w->step) ? &w->run->sparse : NULL;
+    int status = fgt_master_begin(&w->master);
+    if (status == FGIO_EXIT_OK && w->sparse)
+        w->sparse->weights = w->master.weights ? w->master.weights : w->graph->weights;
+    return status;
 }
 
 static int open_model(fgt_worker *w) {
@@ -180,7 +188,11 @@ static int open_model(fgt_worker *w) {
     fgt_graph_init(w->graph, job->seed);
     if (job->weights && !w->resuming)
         status = load_weights(w);
-    return status == FGIO_EXIT_OK && job->sparse ? open_sparse(w) : status;
+    if (status == FGIO_EXIT_OK && job->sparse)
+        status = open_sparse(w);
+    fgt_graph_quantize_activations(w->graph, w->run->quantize.activations);
+    w->master = (fgt_master){.graph = w->graph, .bits = w->run->quantize.weights};
+    return status == FGIO_EXIT_OK ? fgt_worker_begin_master(w) : status;
 }
 
 /* Fine-tuning: workers sum dense gradients, followed by the measurements. */
@@ -296,6 +308,7 @@ static int open_buckets(fgt_worker *w) {
                                 .measured = w->measured,
                                 .measured_each = w->measured_each,
                                 .count_sent = job->tune != NULL,
+                                .weights = w->master.weights,
                                 .packed = w->sparse != NULL,
                                 .growth = w->sparse ? w->sparse->growth : NULL};
     if (open_record(w) != FGIO_EXIT_OK)
@@ -306,8 +319,6 @@ static int open_buckets(fgt_worker *w) {
     w->clip = fgt_clip_init(job->clip, FGT_CLIP_SMOOTH);
     w->step_seconds = calloc(FGT_STEP_TIMES_MAX, sizeof *w->step_seconds);
     int status = w->step_seconds ? fgt_buckets_create(&want, &w->buckets) : fgio_error("not enough memory");
-    if (status == FGIO_EXIT_OK && w->sparse)
-        fgt_buckets_set_exchange(w->buckets, w->reducer, w->optimizer, w->sparse->master);
     return status == FGIO_EXIT_OK ? open_messages(w) : status;
 }
 
@@ -345,6 +356,7 @@ void fgt_worker_close(fgt_worker *w) {
     frug_layout_destroy(w->layout);
     fgt_batch_destroy(&w->batch);
     fgt_sparse_destroy(w->sparse);
+    fgt_master_free(&w->master);
     fgt_graph_destroy(w->graph);
     free(w->saved_buffers);
     free(w->step_seconds);

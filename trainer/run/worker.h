@@ -13,6 +13,7 @@
 #include "trainer/model/model.h"
 #include "trainer/run/rate_schedule.h"
 #include "trainer/exchange/gradient_record.h"
+#include "trainer/sparse/master_weights.h"
 #include "trainer/sparse/sparse_weights.h"
 
 /** Shared by all workers of a process; read-only while they run, except for what worker 0 writes. */
@@ -28,6 +29,7 @@ typedef struct fgt_run {
     uint32_t batch;
     uint32_t accumulate;               /* micro-batches of a batch; 0: one */
     fgt_sparse_options sparse;         /* with job->sparse */
+    fgt_quantize_options quantize;     /* with job->quantize */
     char optimizer[FGT_FINETUNE_TEXT]; /* fine-tuning: created by each worker, from its model */
     /* of an evaluation without training */
     fgt_split split;
@@ -45,6 +47,7 @@ typedef struct fgt_worker {
     int rank, size;
     fgt_graph *graph;
     fgt_sparse *sparse;  /* sparse weights; or NULL */
+    fgt_master master;   /* of weights that are quantized, or N of every M */
     frug_layout *layout; /* of the exchange and the optimizer; with sparse weights of the packed buffer */
     uint64_t dense_elements;
     frug_reducer *reducer; /* NULL: --alone, or gossip */
@@ -89,6 +92,9 @@ fgt_keep fgt_run_keep(const fgt_run *run);
 
 /** Creates reducer and optimizer for the worker's layout; either is NULL where there is none. Collective. */
 int fgt_worker_create_exchange(fgt_worker *w, frug_reducer **reducer, frug_optimizer **optimizer);
+
+/** Creates or frees the master, as the next step needs it, and projects it. Returns an exit status. */
+int fgt_worker_begin_master(fgt_worker *w);
 
 /** Sparse weights, after w->step steps: changes masks where that is due, and moves exchange and optimizer to the new
  * packed buffer. Collective. */

@@ -43,7 +43,8 @@ int fgt_sparse_create(const fgt_sparse_options *options, fgt_graph *graph, uint6
                       .graph = graph,
                       .steps = steps,
                       .mask_bytes = fgt_mask_bytes_all(graph),
-                      .keeps_norms = random_weights};
+                      .keeps_norms = random_weights,
+                      .weights = graph->weights};
     s->mask = fgt_counted_alloc(FGT_USE_WEIGHTS, s->mask_bytes + 1);
     s->scratch = fgt_counted_alloc(FGT_USE_WEIGHTS, s->mask_bytes + 1);
     s->growth = options->kind == FGT_SPARSE_RIGL ? flat_floats(s, FGT_USE_GRADIENTS) : NULL;
@@ -57,7 +58,7 @@ int fgt_sparse_create(const fgt_sparse_options *options, fgt_graph *graph, uint6
         for (size_t i = 0; p->mask && i < elements_of(p); i++)
             fgt_mask_set(p->mask, i);
     }
-    fgt_mask_apply(graph);
+    fgt_mask_apply(graph, graph->weights);
     *sparse = s;
     return FGIO_EXIT_OK;
 }
@@ -70,7 +71,6 @@ void fgt_sparse_destroy(fgt_sparse *s) {
     fgt_counted_free(s->mask);
     fgt_counted_free(s->scratch);
     fgt_counted_free(s->growth);
-    fgt_counted_free(s->master);
     free(s);
 }
 
@@ -89,7 +89,7 @@ static void keep_largest(fgt_sparse *s, const uint64_t *keep, fgt_candidates *se
         if (!p->mask)
             continue;
         memset(p->mask, 0, fgt_mask_bytes(p));
-        set[count] = (fgt_candidates){p->w, mask_before(s, p), false, elements_of(p), p->mask};
+        set[count] = (fgt_candidates){s->weights + p->tensor.offset, mask_before(s, p), false, elements_of(p), p->mask};
         if (s->options.layers != FGT_LAYERS_GLOBAL)
             fgt_select_largest(&set[count], 1, keep[count]);
         sum += keep[count++];
@@ -168,7 +168,7 @@ static int swap_weights(fgt_sparse *s, frug_comm *comm, uint64_t step) {
         if (!p->mask)
             continue;
         uint64_t swaps = swap_count(s, p, step);
-        fgt_candidates kept = {p->w, mask_before(s, p), false, elements_of(p), p->mask};
+        fgt_candidates kept = {s->weights + p->tensor.offset, mask_before(s, p), false, elements_of(p), p->mask};
         fgt_candidates grown = {s->growth + p->tensor.offset, mask_before(s, p), true, elements_of(p), p->mask};
         memset(p->mask, 0, fgt_mask_bytes(p));
         fgt_select_largest(&kept, 1, p->packed_count - swaps);
@@ -196,7 +196,7 @@ static int update_masks(fgt_sparse *s, frug_comm *comm, uint64_t step) {
         memset(s->mask, 0, s->mask_bytes);
         for (fgt_param *p = s->graph->params; p; p = p->next)
             if (p->mask)
-                fgt_select_n_of_m(p, p->w, s->options.n, s->options.m, p->mask);
+                fgt_select_n_of_m(p, s->weights + p->tensor.offset, s->options.n, s->options.m, p->mask);
         return FGIO_EXIT_OK;
     }
     uint64_t *keep = calloc(count + 1, sizeof *keep);
@@ -232,46 +232,11 @@ int fgt_sparse_update(fgt_sparse *s, frug_comm *comm, uint64_t step) {
     if (status == FGIO_EXIT_OK && step == 0 && s->keeps_norms)
         restore_norms(s);
     if (status == FGIO_EXIT_OK)
-        fgt_mask_apply(s->graph);
+        fgt_mask_apply(s->graph, s->weights);
     return status;
 }
 
-/* ---- straight-through ---- */
-
-int fgt_sparse_seek(fgt_sparse *s, uint64_t step) {
-    bool wanted = s->options.kind == FGT_SPARSE_NM && step >= fgt_sparse_begin(&s->options, s->steps) &&
-                  step < fgt_sparse_end(&s->options, s->steps);
-    if (wanted == (s->master != NULL))
-        return FGIO_EXIT_OK;
-    if (wanted) {
-        s->master = flat_floats(s, FGT_USE_WEIGHTS);
-        if (!s->master)
-            return fgio_error("--sparse: not enough memory for a second copy of the weights");
-        memcpy(s->master, s->graph->weights, (size_t)s->graph->elements * sizeof *s->master);
-        fgt_sparse_project(s, 0);
-    } else {
-        fgt_counted_free(s->master);
-        s->master = NULL;
-    }
-    return FGIO_EXIT_OK;
-}
-
-void fgt_sparse_project(fgt_sparse *s, double rate) {
-    const float decay = (float)(1 - rate * s->options.refine);
-    if (!s->master)
-        return;
-    memcpy(s->graph->weights, s->master, (size_t)s->graph->elements * sizeof *s->master);
-    for (fgt_param *p = s->graph->params; p; p = p->next) {
-        if (!p->mask)
-            continue;
-        float *master = s->master + p->tensor.offset;
-        uint8_t *selected = s->scratch + (p->mask - s->mask);
-        memset(selected, 0, fgt_mask_bytes(p));
-        fgt_select_n_of_m(p, master, s->options.n, s->options.m, selected);
-        for (size_t i = 0; i < elements_of(p); i++)
-            if (!fgt_mask_bit(selected, i)) {
-                p->w[i] = 0;
-                master[i] *= decay;
-            }
-    }
+bool fgt_sparse_is_straight_through(const fgt_sparse *s, uint64_t step) {
+    return s->options.kind == FGT_SPARSE_NM && step >= fgt_sparse_begin(&s->options, s->steps) &&
+           step < fgt_sparse_end(&s->options, s->steps);
 }

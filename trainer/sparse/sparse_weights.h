@@ -5,8 +5,8 @@
  * growth (rigl) depends on gradients: each worker sums those of pruned weights where they are computed anyway, and an
  * update exchanges the largest of the sums.
  *
- * With N:M, from the step fgt_sparse_begin() to fgt_sparse_end(), the optimizer updates dense weights, the *master*,
- * and the model has those that the mask of the moment leaves of it (straight-through).
+ * With N:M, from the step fgt_sparse_begin() to fgt_sparse_end(), the model is a projection of dense weights
+ * (master_weights.h); the mask is selected at the end.
  */
 #ifndef FGT_SPARSE_WEIGHTS_H
 #define FGT_SPARSE_WEIGHTS_H
@@ -22,7 +22,7 @@ typedef struct fgt_sparse {
     size_t mask_bytes;
     bool keeps_norms; /* an update at step 0 multiplies the weights that stay, so that the norms of parameters stay */
     float *growth;    /* rigl: sums of the gradients of pruned weights since the last update, in the flat buffer */
-    float *master;    /* N:M: the weights that the optimizer updates, in the flat buffer; NULL: those of the model */
+    float *weights;   /* by which masks are selected: those that the optimizer updates, as a flat buffer */
 } fgt_sparse;
 
 /** Creates masks of a model, which keep everything; random_weights: nothing was learned yet. Returns an exit status. */
@@ -33,13 +33,8 @@ void fgt_sparse_destroy(fgt_sparse *s);
 /** Changes the masks after `step` steps; those before it are in s->scratch. Collective. Returns an exit status. */
 int fgt_sparse_update(fgt_sparse *s, frug_comm *comm, uint64_t step);
 
-/** Creates or frees the master, as step `step` needs it; a new one has the weights of the model. Returns an exit
- * status.
- * */
-int fgt_sparse_seek(fgt_sparse *s, uint64_t step);
-
-/** After a step of the optimizer with a learning rate: the model gets the masked master. */
-void fgt_sparse_project(fgt_sparse *s, double rate);
+/** Whether the straight-through phase of N:M includes a step. */
+bool fgt_sparse_is_straight_through(const fgt_sparse *s, uint64_t step);
 
 /** Sums the gradient of the pruned weights of a parameter. */
 void fgt_sparse_add_growth(float *growth, const fgt_param *p, const float *gradient);

@@ -24,7 +24,7 @@ size_t fgt_mask_bytes_all(const fgt_graph *g) {
     return bytes;
 }
 
-void fgt_mask_apply(fgt_graph *g) {
+void fgt_mask_apply(fgt_graph *g, float *weights) {
     uint64_t offset = 0;
     for (fgt_param *p = g->params; p; p = p->next) {
         size_t n = elements_of(p), kept = p->mask ? 0 : n;
@@ -32,7 +32,7 @@ void fgt_mask_apply(fgt_graph *g) {
             bool bit = fgt_mask_bit(p->mask, i);
             kept += bit;
             if (!bit)
-                p->w[i] = 0;
+                p->w[i] = weights[p->tensor.offset + i] = 0;
         }
         p->packed_offset = offset;
         p->packed_count = p->frozen ? 0 : kept;

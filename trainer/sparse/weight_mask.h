@@ -25,8 +25,9 @@ bool fgt_mask_is_for(const fgt_param *p);
 size_t fgt_mask_bytes(const fgt_param *p);
 size_t fgt_mask_bytes_all(const fgt_graph *g);
 
-/** Sets offset and length of all parameters in the packed buffer, by their masks; and zeros pruned weights. */
-void fgt_mask_apply(fgt_graph *g);
+/** Sets offset and length of all parameters in the packed buffer, by their masks; and zeros pruned weights, also those
+ * of a second flat buffer. */
+void fgt_mask_apply(fgt_graph *g, float *weights);
 
 /** Length of the packed buffer. */
 uint64_t fgt_mask_packed(const fgt_graph *g);

@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 
+CONFIG = "density=0.01,feedback=plain,residual=f32,value=bf16,vectors=sparse,min_size=1"  # as that of federated_peer.c
 HELLO, WELCOME, JOIN, JOINED, PULL, WEIGHTS, CHUNK, OFFER, SEND, CONFIRM, REFUSE = range(1, 12)
 
 
@@ -41,7 +42,8 @@ class Server:
         self.root, self.port, self.log, self.save = root, free_port(), f"{root}/{name}.log", f"{root}/{name}"
         self.address = f"127.0.0.1:{self.port}"
         command = [args.program, "serve", "--model", "mlp", "--data", "builtin", "--clients", f"{root}/clients.txt",
-                   "--listen", self.address, "--save", self.save, "--key", f"{root}/server"] + options
+                   "--listen", self.address, "--save", self.save, "--key", f"{root}/server", "--config",
+                   CONFIG] + options
         with open(self.log, "w", encoding="utf-8") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log)
         self.wait_for("listening")
@@ -371,7 +373,7 @@ def main() -> None:
         with open(f"{root}/clients.txt", "w", encoding="utf-8") as file:
             file.write(listed)
         cases = [("none", "clip"), ("times1000", "clip"), ("flipped", "clip"), ("nan", "clip"), ("times1000", "trim"),
-                 ("flipped", "trim"), ("times1000", "mean")]
+                 ("flipped", "trim")]
         for kind, robust in cases if args.rounds else []:
             lines.append(run_poison(args, root, kind, robust))
             print(json.dumps(lines[-1]), flush=True)

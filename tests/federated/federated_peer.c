@@ -3,7 +3,7 @@
  * lab/bench/federated_hostile.py and federated_memory.py; not a test by itself.
  *
  *   federated_peer keys DIR COUNT                                   DIR/key-N, and their list, DIR/clients.txt
- *   federated_peer load ADDRESS DIR IDLE ACTIVE ROUNDS MODEL        joined clients, of which some send updates
+ *   federated_peer load ADDRESS DIR IDLE ACTIVE ROUNDS MODEL CONFIG joined clients, of which some send updates
  *   federated_peer fuzz ADDRESS DIR CLIENTS SECONDS SEED MODEL      mutated messages, with valid keys
  *   federated_peer poison ADDRESS KEY SERVER KIND I/N STATE         trains on builtin data as a client does, and sends
  *                                                                   its change "times1000" or "flipped"; or "nan"
@@ -12,6 +12,7 @@
 
 #include "codec/frame.h"
 #include "federated/client.h"
+#include "federated/update_layout.h"
 #include "io/files.h"
 #include "program/federated/federated_job.h"
 #include "trainer/run/solo_training.h"
@@ -24,8 +25,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
-#define SPARSE "density=0.01,feedback=none,value=bf16,vectors=sparse,min_size=1"
-#define PLAIN  "density=0.004,feedback=none,value=f32,vectors=sparse,min_size=1"
+#define PLAIN "density=0.004,feedback=none,value=f32,vectors=sparse,min_size=1"
 
 static void check(bool holds, const char *what) {
     if (!holds) {
@@ -89,13 +89,15 @@ static void open_maker(maker *m, const char *model, const char *text) {
                                       .threads = 1,
                                       .evaluates = true};
     check(fgt_solo_open(&options, &m->solo) == 0, "no model");
-    const frug_layout *layout = fgt_solo_layout(m->solo);
+    frug_layout *layout = NULL;
+    check(fgf_update_layout(fgt_solo_layout(m->solo), text, &layout) == FRUG_OK, frug_last_error());
     m->count = frug_layout_elements(layout);
     check(frug_config_create(text, &config) == FRUG_OK &&
               frug_compressor_create(config, layout, NULL, &m->compressor) == FRUG_OK &&
               frug_compressor_bound(m->compressor, (frug_range){0, m->count}, &m->cap) == FRUG_OK,
           frug_last_error());
     frug_config_destroy(config);
+    frug_layout_destroy(layout);
     m->difference = malloc(m->count * sizeof *m->difference);
     pthread_mutex_init(&m->lock, NULL);
 }
@@ -159,20 +161,24 @@ static void *take_part(void *arg) {
         size_t len;
         have = pull(&a->w, have);
         unsigned char *frame = make_update(a->m, have, (uint64_t)a->number << 32 | have, &len);
-        check(send_update(&a->w, have, have, frame, len).type == FGF_CONFIRM, "an update was not confirmed");
+        fgf_message m = send_update(&a->w, have, have, frame, len);
+        if (m.type != FGF_CONFIRM)
+            fprintf(stderr, "round %llu: %s: %.*s\n", (unsigned long long)have, m.type ? fgf_message_name(m.type) : "-",
+                    (int)m.text.len, (const char *)m.text.data);
+        check(m.type == FGF_CONFIRM, "an update was not confirmed");
         free(frame);
     }
     return NULL;
 }
 
 static void load(const char *address, const char *dir, unsigned idle, unsigned count, unsigned rounds,
-                 const char *model) {
+                 const char *model, const char *config) {
     struct rlimit files = {8192, 8192};
     wire *waiting = calloc(idle + 1, sizeof *waiting);
     active *working = calloc(count + 1, sizeof *working);
     maker m = {0};
     setrlimit(RLIMIT_NOFILE, &files);
-    open_maker(&m, model, SPARSE);
+    open_maker(&m, model, config);
     for (unsigned i = 0; i < idle + count; i++) {
         fgf_key *key = read_key(dir, i);
         wire *w = i < idle ? &waiting[i] : &working[i - idle].w;
@@ -401,8 +407,9 @@ int main(int argc, char **argv) {
     check(argc >= 4, usage);
     if (strcmp(argv[1], "keys") == 0) {
         make_keys(argv[2], (unsigned)atoi(argv[3]));
-    } else if (strcmp(argv[1], "load") == 0 && argc == 8) {
-        load(argv[2], argv[3], (unsigned)atoi(argv[4]), (unsigned)atoi(argv[5]), (unsigned)atoi(argv[6]), argv[7]);
+    } else if (strcmp(argv[1], "load") == 0 && argc == 9) {
+        load(argv[2], argv[3], (unsigned)atoi(argv[4]), (unsigned)atoi(argv[5]), (unsigned)atoi(argv[6]), argv[7],
+             argv[8]);
     } else if (strcmp(argv[1], "fuzz") == 0 && argc == 8) {
         fuzz(argv[2], argv[3], (unsigned)atoi(argv[4]), atof(argv[5]), strtoull(argv[6], NULL, 10), argv[7]);
     } else if (strcmp(argv[1], "poison") == 0 && argc == 8) {

@@ -40,7 +40,7 @@ class SimulatedFrames(Exchange):
         self.name = f"{planner.config.option('reduce')}, frames simulated"
         self.planner, self.steps = planner, steps
         keeps = planner.config.option("feedback") != "none"
-        self.residual = torch.zeros(workers, flat.n, device=flat.grad.device) if keeps else None
+        self.residual = torch.zeros(workers if keeps else 0, flat.n, device=flat.grad.device)
         self.total = torch.zeros_like(flat.grad)
         self._real = Compressor(Config(planner.config.text + ",feedback=none,mask=auto"), flat.layout, steps, threads)
         self._frame = torch.empty(self._real.bound(0, flat.n), dtype=torch.uint8)
@@ -124,7 +124,7 @@ class TensorTopK(SimulatedFrames):
     def _accumulate(self, worker: int, begin: int, end: int) -> torch.Tensor:
         """What a worker selects from."""
         new = self.flat.grad[begin:end]
-        if self.residual is None:
+        if not len(self.residual):
             return new.clone()
         if self.momentum is not None:
             new = self.momentum[worker, begin:end].mul_(self.mu).add_(new)

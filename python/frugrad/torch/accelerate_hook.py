@@ -43,7 +43,7 @@ def accelerate(accelerator: Any, model: torch.nn.Module, config: str = "frugrad"
     state = DDPState(model, config, **options)
     if accelerator.num_processes > 1:
         ddp: Any = uncompiled(model)
-        if not isinstance(ddp, torch.nn.parallel.DistributedDataParallel):
+        if not issubclass(type(ddp), torch.nn.parallel.DistributedDataParallel):
             raise TypeError("the hook takes a model that accelerator.prepare() has wrapped in DistributedDataParallel;"
                             f" this is a {type(ddp).__name__} (distributed_type {accelerator.distributed_type})")
         ddp.register_comm_hook(state, hook)

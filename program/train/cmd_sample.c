@@ -91,7 +91,8 @@ static int read_prompt(sampler *s) {
     return FGIO_EXIT_OK;
 }
 
-/* Built for no more tokens than needed: each new one costs a pass over all. */
+/* Token by token, unless the window has to move; then built for no more tokens than needed, as each new one costs a
+ * pass over all. */
 static int build_graph(sampler *s) {
     const fgt_job *job = &s->request.job;
     const fgt_model *model = &s->request.model;
@@ -99,8 +100,10 @@ static int build_graph(sampler *s) {
     fgt_data_info info = {.name = "the prompt",
                           .task = FGT_TASK_LANGUAGE,
                           .vocab = fgt_tokenizer_vocab(s->tokens),
-                          .length = length < model->length ? (uint32_t)length : model->length};
+                          .length = length <= model->length ? 1 : model->length};
     fgt_build_options how = {.batch = 1, .threads = (int)job->threads, .keep = FGT_KEEP_NONE};
+    if (length <= model->length)
+        how.past_most = (uint32_t)length;
     char path[PATH_MAX];
     uint32_t fresh = 0;
     int status = fgt_blas_init(job->threads);

@@ -48,7 +48,7 @@ static model_fixture fixture_create(const char *text, fgt_keep keep) {
     assert_int_equal(fgt_data_open(&want, &r.data), FGIO_EXIT_OK);
     const fgt_data_info *info = fgt_data_get_info(r.data);
     assert_int_equal(fgt_batch_create(info, BATCH, &r.batch), FGIO_EXIT_OK);
-    fgt_build_options how = {BATCH, 1, keep};
+    fgt_build_options how = {.batch = BATCH, .threads = 1, .keep = keep};
     assert_int_equal(fgt_model_build_with(&r.about, info, &how, &r.graph), FGIO_EXIT_OK);
     r.graph->seed = 1;
     fgt_data_batch(r.data, FGT_TRAIN, 0, 0, BATCH, &r.batch);
@@ -156,7 +156,7 @@ static void sizes_are_known_before_building(void **state) {
             uint64_t held = fgt_counted_bytes(FGT_USE_ACTIVATIONS) - none,
                      weights = fgt_counted_bytes(FGT_USE_WEIGHTS) - none_too;
             fgt_model_size size;
-            fgt_build_options how = {BATCH, 1, (fgt_keep)keep};
+            fgt_build_options how = {.batch = BATCH, .threads = 1, .keep = (fgt_keep)keep};
             assert_int_equal(fgt_model_measure(&r.about, fgt_data_get_info(r.data), &how, &size), FGIO_EXIT_OK);
             assert_int_equal(size.blocks, r.graph->blocks);
             assert_int_equal(size.elements, r.graph->elements);

@@ -50,17 +50,22 @@ static double uniform(uint32_t stream, size_t i) {
     return (double)(h >> 8) * 0x1p-24;
 }
 
-static fgt_graph *build(const model_record *r, uint32_t most, int threads) {
+static fgt_graph *build_for(const model_record *r, uint32_t most, int threads, uint32_t past_most) {
     fgt_model model = {
         .task = r->task, .layers = r->layers, .hidden = r->width, .heads = r->heads, .length = r->positions};
     snprintf(model.text, sizeof model.text, "%s", r->label);
     fgt_data_info info = {
-        .name = "test", .task = r->task, .classes = r->classes, .vocab = r->vocab, .length = r->length};
+        .name = "test", .task = r->task, .classes = r->classes, .vocab = r->vocab, .length = past_most ? 1 : r->length};
     fgt_graph *g = fgt_graph_create(most, threads);
     assert_non_null(g);
+    g->past_most = past_most;
     fgt_model_builder *family = r->task == FGT_TASK_LANGUAGE ? fgt_build_gpt2 : fgt_build_bert;
     assert_int_equal(family(&model, &info, g), FGIO_EXIT_OK);
     return g;
+}
+
+static fgt_graph *build(const model_record *r, uint32_t most, int threads) {
+    return build_for(r, most, threads, 0);
 }
 
 static void set_weights(fgt_graph *g) {
@@ -312,6 +317,33 @@ static void test_generation_depends_on_the_seed_alone(void **state) {
     fgt_graph_destroy(g);
 }
 
+/* A graph that computes token by token gives the tokens of one that computes the whole window, and its scores. */
+static void test_generation_token_by_token_is_the_same(void **state) {
+    (void)state;
+    const model_record *r = &model_records[0];
+    const int32_t begin[3] = {5, 0, 22};
+    const fgt_sampling how = {1.0, 0, 7};
+    text a = {.room = 64}, b = {.room = 64};
+    fgt_graph *whole = build(r, 1, 1), *step = build_for(r, 1, 1, 10);
+    assert_int_equal(fgt_graph_finish(whole), FGIO_EXIT_OK);
+    assert_int_equal(fgt_graph_finish(step), FGIO_EXIT_OK);
+    set_weights(whole);
+    set_weights(step);
+    assert_int_equal(fgt_sample(whole, &how, begin, 3, 7, take, &a), FGIO_EXIT_OK);
+    for (int again = 0; again < 2; again++, b.count = 0) {
+        assert_int_equal(fgt_sample(step, &how, begin, 3, 7, take, &b), FGIO_EXIT_OK);
+        assert_int_equal(b.count, 7);
+        assert_memory_equal(a.tokens, b.tokens, sizeof a.tokens);
+    }
+    const float *x = whole->last->in[0]->data, *y = step->last->in[0]->data;
+    const size_t vocab = step->last->in[0]->dims[1];
+    for (size_t i = 0; i < vocab; i++) /* sums of some dozen terms near 1, in another order */
+        assert_true(fabsf(x[8 * vocab + i] - y[i]) < 1e-4f);
+    assert_int_not_equal(fgt_sample(step, &how, begin, 3, 8, take, &b), FGIO_EXIT_OK); /* more than past_most */
+    fgt_graph_destroy(whole);
+    fgt_graph_destroy(step);
+}
+
 /* 4,000 draws at one position: the share of each token is its probability within five standard deviations. */
 static void test_draws_follow_the_probabilities(void **state) {
     (void)state;
@@ -339,6 +371,7 @@ int main(void) {
         cmocka_unit_test(test_parameters_have_the_roles_of_the_known_layouts),
         cmocka_unit_test(test_invalid_sizes_are_refused),
         cmocka_unit_test(test_generation_depends_on_the_seed_alone),
+        cmocka_unit_test(test_generation_token_by_token_is_the_same),
         cmocka_unit_test(test_draws_follow_the_probabilities),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

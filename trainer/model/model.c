@@ -207,6 +207,7 @@ int fgt_model_build_nodes(const fgt_model *model, const fgt_data_info *info, con
     if (!g)
         return fgio_error("not enough memory for the model");
     g->keep = options->keep;
+    g->past_most = options->past_most;
     status = r->build(model, info, g);
     if (status != FGIO_EXIT_OK)
         fgt_graph_destroy(g);
@@ -229,7 +230,8 @@ int fgt_model_build_with(const fgt_model *model, const fgt_data_info *info, cons
 }
 
 int fgt_model_build(const fgt_model *model, const fgt_data_info *info, uint32_t batch, int threads, fgt_graph **graph) {
-    return fgt_model_build_with(model, info, &(fgt_build_options){batch, threads, FGT_KEEP_ALL}, graph);
+    return fgt_model_build_with(model, info,
+                                &(fgt_build_options){.batch = batch, .threads = threads, .keep = FGT_KEEP_ALL}, graph);
 }
 
 /* Operations allocate their own memory, which is counted, when the nodes are added. */

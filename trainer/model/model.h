@@ -43,6 +43,7 @@ typedef struct fgt_build_options {
     uint32_t batch; /* at most */
     int threads;
     fgt_keep keep;
+    uint32_t past_most; /* tokens of a text that is passed token by token (info->length 1); 0: passed as a whole */
 } fgt_build_options;
 
 /** The same, with all options. */

@@ -8,11 +8,13 @@
  */
 #include "trainer/nn/ops.h"
 
+#include "trainer/base/counted_alloc.h"
 #include "trainer/nn/dropout_mask.h"
 #include "trainer/nn/fastmath.h"
 #include "trainer/nn/gemm.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { BLOCK = 64 }; /* rows */
@@ -23,6 +25,7 @@ typedef struct attention {
     bool packed, causal;
     float rate;
     fgt_value *probs; /* heads x T x T: probabilities */
+    float *cache;     /* token by token: keys and values of all tokens, past_most x C each; otherwise NULL */
 } attention;
 
 /* Pointers of one sample and head. */
@@ -191,8 +194,30 @@ static void set_work_space(fgt_graph *g, head_task *t, size_t part) {
     t->work[1] = t->work[0] + BLOCK * t->a->T;
 }
 
+/* One token attends to itself and to those before it, whose keys and values are in the cache. */
+static void cached_forward(fgt_graph *g, fgt_node *node) {
+    const attention *a = node->state;
+    const size_t C = a->C, d = a->d, seen = g->past + 1;
+    const float *q = node->in[0]->data;
+    float *keys = a->cache, *values = a->cache + (size_t)g->past_most * C;
+    memcpy(keys + g->past * C, q + C, C * sizeof *keys);
+    memcpy(values + g->past * C, q + 2 * C, C * sizeof *values);
+    float *x = fgt_work_shared(g);
+    for (size_t h = 0; h < a->heads; h++) {
+        fgt_gemv(1, seen, d, q + h * d, (fgt_matrix){keys + h * d, C, true}, 0.0f, x);
+        for (size_t i = 0; i < seen; i++)
+            x[i] *= 1.0f / sqrtf((float)d);
+        softmax(x, seen, seen);
+        fgt_gemv(1, d, seen, x, (fgt_matrix){values + h * d, C, false}, 0.0f, node->out->data + h * d);
+    }
+}
+
 static void attention_forward(fgt_graph *g, fgt_node *node) {
     const attention *a = node->state;
+    if (a->cache) {
+        cached_forward(g, node);
+        return;
+    }
     const size_t tasks = g->n * a->heads, parts = (size_t)g->threads;
 #pragma omp parallel for num_threads(g->threads) schedule(static)
     for (size_t part = 0; part < parts; part++)
@@ -230,7 +255,14 @@ static void attention_backward(fgt_graph *g, fgt_node *node) {
         }
 }
 
-static const fgt_op attention_op = {.name = "attention", .forward = attention_forward, .backward = attention_backward};
+static void attention_destroy(fgt_node *node) {
+    attention *a = node->state;
+    fgt_counted_free(a->cache);
+    free(a);
+}
+
+static const fgt_op attention_op = {
+    .name = "attention", .forward = attention_forward, .backward = attention_backward, .destroy = attention_destroy};
 
 fgt_value *fgt_op_attention(fgt_graph *g, fgt_value *q, fgt_value *k, fgt_value *v, uint32_t heads, bool causal,
                             float dropout) {
@@ -244,7 +276,12 @@ fgt_value *fgt_op_attention(fgt_graph *g, fgt_value *q, fgt_value *k, fgt_value 
         fgt_node_input(node, 1, k);
         fgt_node_input(node, 2, v);
     }
-    *a = (attention){dims[0], dims[1], heads, dims[1] / heads, q->dims[1], packed, causal, dropout, NULL};
+    *a = (attention){dims[0], dims[1], heads, dims[1] / heads, q->dims[1], packed, causal, dropout, NULL, NULL};
+    if (g->past_most) { /* of GPT-2: one token, q, k and v in one value */
+        a->cache = fgt_counted_alloc(FGT_USE_ACTIVATIONS, 2 * (size_t)g->past_most * a->C * sizeof *a->cache);
+        fgt_work_shared_reserve(g, g->past_most);
+        g->build_failed |= !a->cache || !packed || !causal || a->T != 1;
+    }
     size_t each = 0;
     bool fits = !__builtin_mul_overflow(heads * a->T, a->T, &each);
     a->probs = fits ? fgt_node_saved_value(g, node, each) : NULL;

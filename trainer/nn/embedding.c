@@ -38,7 +38,7 @@ static void embedding_forward(fgt_graph *g, fgt_node *node) {
     for (size_t i = 0; i < rows; i++) {
         float *y = node->out->data + i * C;
         memcpy(y, node->param[TOKEN]->w + (size_t)g->batch->tokens[i] * C, C * sizeof *y);
-        const float *position = node->param[POSITION] ? node->param[POSITION]->w + i % T * C : NULL;
+        const float *position = node->param[POSITION] ? node->param[POSITION]->w + (i % T + g->past) * C : NULL;
         const float *segment = NULL;
         if (node->param[SEGMENT])
             segment = node->param[SEGMENT]->w + (g->batch->segments ? (size_t)g->batch->segments[i] * C : 0);
@@ -169,6 +169,10 @@ static void tied_forward(fgt_graph *g, fgt_node *node) {
     const size_t C = t->table->cols, vocab = t->table->rows, rows = (size_t)g->n * node->out->dims[0];
     const float *bias = node->param[0] ? node->param[0]->w : NULL;
     float *y = node->out->data;
+    if (g->past_most && !bias) {
+        fgt_gemv(g->threads, vocab, C, node->in[0]->data, (fgt_matrix){t->table->w, C, true}, 0.0f, y);
+        return;
+    }
     if (bias) {
 #pragma omp parallel for num_threads(g->threads) schedule(static)
         for (size_t i = 0; i < rows; i++)

@@ -85,3 +85,15 @@ void fgt_gemm(int threads, size_t m, size_t n, size_t k, float alpha, fgt_matrix
                         c + row * stride + col, stride);
     }
 }
+
+void fgt_gemv(int threads, size_t n, size_t k, const float *x, fgt_matrix b, float beta, float *y) {
+    const size_t parts = n / UNIT < TILES_MAX ? n / UNIT + 1 : TILES_MAX;
+#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
+    for (size_t i = 0; i < parts; i++) {
+        size_t first = tile_begin(n, parts, i), count = tile_begin(n, parts, i + 1) - first;
+        const float *data = submatrix(b, false, first).data;
+        if (count > 0)
+            cblas_sgemv(CblasRowMajor, b.transposed ? CblasNoTrans : CblasTrans, (blasint)(b.transposed ? count : k),
+                        (blasint)(b.transposed ? k : count), 1.0f, data, (blasint)b.stride, x, 1, beta, y + first, 1);
+    }
+}

@@ -31,4 +31,7 @@ bool fgt_gemm_onednn(size_t m, size_t n, size_t k, float alpha, fgt_matrix a, fg
 void fgt_gemm(int threads, size_t m, size_t n, size_t k, float alpha, fgt_matrix a, fgt_matrix b, float beta, float *c,
               size_t stride);
 
+/** y (n) = x (k) * b (k x n) + beta * y, for one vector: the weights are read once and not packed. */
+void fgt_gemv(int threads, size_t n, size_t k, const float *x, fgt_matrix b, float beta, float *y);
+
 #endif

@@ -122,6 +122,8 @@ struct fgt_graph {
     int threads;
     fgt_keep keep;
     bool training;
+    uint32_t past, past_most; /* token by token: tokens before this one, whose keys and values are stored, and the most
+                                 there may be; past_most is 0 in graphs that get all tokens at once */
     uint64_t seed, step, worker; /* for dropout */
     uint64_t offset;             /* for dropout: samples of the step before this batch, where it is a micro-batch */
     double target_count;         /* the loss is the mean over this many targets; 0: over those of the batch */

@@ -72,6 +72,12 @@ static void linear_forward(fgt_graph *g, fgt_node *node) {
         packed_forward(g, node);
         return;
     }
+    if (g->past_most && rows == 1) {
+        if (node->param[1])
+            memcpy(y, node->param[1]->w, l->out * sizeof *y);
+        fgt_gemv(g->threads, l->out, l->in, node->in[0]->data, weight_of(node, false), node->param[1] ? 1.0f : 0.0f, y);
+        return;
+    }
 #pragma omp parallel for num_threads(g->threads) schedule(static)
     for (size_t i = 0; i < (node->param[1] ? rows : 0); i++)
         memcpy(y + i * l->out, node->param[1]->w, l->out * sizeof *y);

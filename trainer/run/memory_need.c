@@ -130,7 +130,8 @@ static uint64_t batch_bytes(const fgt_data_info *info, uint64_t n) {
 
 int fgt_memory_estimate(const fgt_run *run, uint32_t accumulate, fgt_keep keep, fgt_memory_need *need) {
     const fgt_data_info *info = fgt_data_get_info(run->data);
-    fgt_build_options options = {(run->batch + accumulate - 1) / accumulate, (int)run->job->threads, keep};
+    fgt_build_options options = {
+        .batch = (run->batch + accumulate - 1) / accumulate, .threads = (int)run->job->threads, .keep = keep};
     fgt_model_size size;
     uint64_t library = 0;
     int status = fgt_model_measure(&run->model, info, &options, &size);

@@ -1,6 +1,7 @@
 /*
- * text_sample.c - each token is drawn from the softmax of the scores at the end of the text so far. The whole window is
- * computed for each token; the positions after the text are padding, which a causal model does not attend to.
+ * text_sample.c - each token is drawn from the softmax of the scores at the end of the text so far. A graph that was
+ * built for it computes token by token; others compute the whole window for each token, in which the positions after
+ * the text are padding, which a causal model does not attend to.
  */
 #include "trainer/run/text_sample.h"
 
@@ -21,8 +22,8 @@ typedef struct sampler {
     fgt_graph *g;
     const fgt_sampling *options;
     const fgt_value *scores; /* (T, vocab) */
-    int32_t *tokens;         /* the window: T */
-    int32_t *targets;        /* T: no targets */
+    int32_t *tokens;         /* the window */
+    int32_t *targets;        /* as many: no targets */
     candidate *candidates;   /* vocab */
     size_t filled;           /* tokens in the window */
     uint64_t drawn;          /* tokens so far */
@@ -35,8 +36,13 @@ static int by_score(const void *left, const void *right) {
     return a->token > b->token ? 1 : -1;
 }
 
+/* Tokens of the window. */
+static size_t window_length(const sampler *s) {
+    return s->g->past_most ? s->g->past_most : s->scores->dims[0];
+}
+
 static void push_token(sampler *s, int32_t token) {
-    const size_t T = s->scores->dims[0];
+    const size_t T = window_length(s);
     if (s->filled == T) {
         memmove(s->tokens, s->tokens + 1, (T - 1) * sizeof *s->tokens);
         s->filled--;
@@ -61,11 +67,23 @@ static int32_t draw_token(const sampler *s, size_t limit) {
     return c[limit - 1].token;
 }
 
+/* The scores at the end of the text. */
+static const float *compute_scores(sampler *s) {
+    fgt_batch batch = {.n = 1, .tokens = s->tokens, .targets = s->targets};
+    if (!s->g->past_most) {
+        fgt_graph_forward(s->g, &batch, false);
+        return s->scores->data + (s->filled - 1) * s->scores->dims[1];
+    }
+    for (; s->g->past < s->filled; s->g->past++) {
+        batch.tokens = s->tokens + s->g->past;
+        fgt_graph_forward(s->g, &batch, false);
+    }
+    return s->scores->data;
+}
+
 static int next_token(sampler *s, int32_t *token) {
     const size_t vocab = s->scores->dims[1];
-    const fgt_batch batch = {.n = 1, .tokens = s->tokens, .targets = s->targets};
-    fgt_graph_forward(s->g, &batch, false);
-    const float *scores = s->scores->data + (s->filled - 1) * vocab;
+    const float *scores = compute_scores(s);
     for (size_t i = 0; i < vocab; i++) {
         if (isnan(scores[i]))
             return fgio_error("the model's scores are NaN");
@@ -79,7 +97,10 @@ static int next_token(sampler *s, int32_t *token) {
 }
 
 static int generate(sampler *s, const int32_t *text, size_t count, size_t more, fgt_sample_fn *fn, void *ctx) {
-    const size_t T = s->scores->dims[0], vocab = s->scores->dims[1];
+    const size_t T = window_length(s), vocab = s->scores->dims[1];
+    s->g->past = 0;
+    if (s->g->past_most && count + more > T)
+        return fgio_error("the text has more than the %zu tokens that the model was built for", T);
     for (size_t i = 0; i < T; i++)
         s->targets[i] = -1;
     for (size_t i = 0; i < count; i++) {
@@ -108,8 +129,8 @@ int fgt_sample(fgt_graph *g, const fgt_sampling *options, const int32_t *text, s
     if (count == 0)
         return fgio_error("the text to continue must have at least one token");
     sampler s = {.g = g, .options = options, .scores = scores};
-    s.tokens = fgt_counted_alloc(FGT_USE_DATA, scores->dims[0] * sizeof *s.tokens);
-    s.targets = fgt_counted_alloc(FGT_USE_DATA, scores->dims[0] * sizeof *s.targets);
+    s.tokens = fgt_counted_alloc(FGT_USE_DATA, window_length(&s) * sizeof *s.tokens);
+    s.targets = fgt_counted_alloc(FGT_USE_DATA, window_length(&s) * sizeof *s.targets);
     s.candidates = fgt_counted_alloc(FGT_USE_DATA, scores->dims[1] * sizeof *s.candidates);
     int status = s.tokens && s.targets && s.candidates ? generate(&s, text, count, more, fn, ctx)
                                                        : fgio_error("not enough memory to generate text");

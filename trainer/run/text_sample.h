@@ -14,10 +14,11 @@ typedef struct fgt_sampling {
 /** Called with every new token; returns false to stop. */
 typedef bool fgt_sample_fn(void *ctx, int32_t token);
 
-/** Continues a text of count >= 1 tokens by `more` tokens. The model reads the last T of them, T being the length it
- * was built for: build it for no more than is needed, since every token costs a forward pass over all T. The same
- * seed, text and weights give the same tokens. Returns an exit status, after an error message: not a language model, a
- * token outside its vocabulary, scores that are NaN. */
+/** Continues a text of count >= 1 tokens by `more` tokens. A graph built for past_most tokens computes one token after
+ * the other, and count + more may not exceed that. Any other reads the last T tokens, T being the length it was built
+ * for: build it for no more than is needed, since every token costs a forward pass over all T. The same seed, text and
+ * weights give the same tokens. Returns an exit status, after an error message: not a language model, a token outside
+ * its vocabulary, scores that are NaN. */
 int fgt_sample(fgt_graph *g, const fgt_sampling *options, const int32_t *text, size_t count, size_t more,
                fgt_sample_fn *fn, void *ctx);
 

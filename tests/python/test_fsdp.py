@@ -5,8 +5,6 @@ import re
 import tempfile
 import unittest
 import warnings
-from contextlib import nullcontext
-from unittest import mock
 
 import support
 from ddp_helpers import batch, mlp, wrap
@@ -14,7 +12,6 @@ from fsdp_helpers import (EVERYTHING, HOOK, SCATTER, begin, begin_mesh, dist, in
                           shard, torch, train, whole)
 
 import frugrad.torch
-from frugrad.torch import fsdp_hook
 
 EMULATED = os.environ.get("FRUGRAD_CUDA_EMULATED", "")
 
@@ -157,11 +154,9 @@ def device_and_host(device):
     results = []
     for config in ("block=256,feedback=merged", "block=256,feedback=merged,reduce=split,value=int8"):
         weights = []
-        for on_host in (False, True):
-            made = mock.patch.object(fsdp_hook, "device_engine", return_value=None) if on_host else nullcontext()
+        for on_gpu in (True, False):
             model = shard(mesh["shard"], blocks_model().to(device))
-            with made:
-                state = frugrad.torch.fsdp(model, config, replicate_group=mesh["replicate"])
+            state = frugrad.torch.fsdp(model, config, replicate_group=mesh["replicate"], on_gpu=on_gpu)
             train(model, range(3))
             state.load_state_dict(state.state_dict())
             train(model, range(3, 5))
@@ -181,7 +176,7 @@ def on_a_gpu():
         train(model, range(3))
     model = shard(mesh["shard"], mlp().cuda())
     optimizer = frugrad.torch.optimizer(model, torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9))
-    state = frugrad.torch.fsdp(model, "frugrad", optimizer, replicate_group=mesh["replicate"])
+    state = frugrad.torch.fsdp(model, "frugrad", optimizer, replicate_group=mesh["replicate"], on_gpu=True)
     losses = train(model, range(40), optimizer)
     state.load_state_dict(state.state_dict())
     stats = state.stats()

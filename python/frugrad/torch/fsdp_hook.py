@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from .._core import Config, Tensor
-from ._floats import bytes_tensor
+from ._floats import bytes_tensor, warn_once
 from .checks import refuse_deepspeed, require_model
 from .config import check, hook_config
 from .convert import ConvertedOptimizer
@@ -31,7 +31,7 @@ from .transport import Comm, host_group
 
 def fsdp(model: torch.nn.Module, config: str = "frugrad",
          optimizer: Union[torch.optim.Optimizer, Sequence[torch.optim.Optimizer], None] = None, *,
-         replicate_group: Any = None, total_steps: int = 0, threads: int = 1) -> "FSDPState":
+         replicate_group: Any = None, total_steps: int = 0, threads: int = 1, on_gpu: bool = False) -> "FSDPState":
     """Compress the exchange of gradients of a model that ``fully_shard`` has sharded over one mesh dimension.
 
     model            after all calls of fully_shard
@@ -42,26 +42,27 @@ def fsdp(model: torch.nn.Module, config: str = "frugrad",
                      there is one replica, and its reduce-scatter is compressed
     total_steps      the length of training in optimizer steps, for schedules; 0: schedules are at their end
     threads          threads of the compressor
+    on_gpu           between replicas, compress gradients of a GPU there, if libfrugrad_cuda is found and has kernels
+                     for the config. This was tried with emulated kernels only, not on a GPU yet
 
     Collective: all ranks call it, with the same arguments. Replicas get the weights of the first one, as from DDP.
     Gradients become the mean over all ranks, as without it. The residual of a rank belongs to what it compresses: to
     its own shard between replicas, and to the whole gradient in a reduce-scatter, where it takes a byte a parameter.
-    All-gathers of weights are not compressed. Between replicas, gradients on a GPU are compressed there if
-    libfrugrad_cuda is found and has kernels for the config; otherwise they are copied to the host and back.
+    All-gathers of weights are not compressed. Gradients on a GPU are copied to the host and back, unless on_gpu.
 
     Returns the state, for checkpoints and statistics. Between replicas this takes PyTorch 2.7, and inside a shard group
     2.9.
     """
     model = uncompiled(require_model(model, "frugrad.torch.fsdp()"))
     _refuse(model, "set_custom_reduce_scatter" if replicate_group is None else "set_all_reduce_hook")
-    return FSDPState(model, config, replicate_group, optimizer, total_steps, threads)
+    return FSDPState(model, config, replicate_group, optimizer, total_steps, threads, on_gpu)
 
 
 class FSDPState:
     """One rank's side of the exchange, made by ``frugrad.torch.fsdp()``."""
 
     def __init__(self, model: torch.nn.Module, config: str, replicate_group: Any, optimizer: Any, total_steps: int,
-                 threads: int):
+                 threads: int, on_gpu: bool):
         if total_steps < 0:
             raise ValueError(f"total_steps ({total_steps}) must not be negative")
         optimizers = listed(optimizer, "frugrad.torch.fsdp()")
@@ -70,7 +71,7 @@ class FSDPState:
         between = replicate_group is not None
         _check_options(self.config, between)
         mesh = find_mesh(model)
-        self._device = _device(mesh.device_type) if between else torch.device("cpu")  # where gradients are compressed
+        self._device = _device(mesh.device_type if between and on_gpu else "cpu")  # where gradients are compressed
         self._model, self._shards = model, Exchange(mesh.get_group())
         self._peers = Exchange(_group(replicate_group)) if between else self._shards
         if between:
@@ -82,7 +83,7 @@ class FSDPState:
         self._agree()
         if between:
             self._share_weights()
-        self._engine = self._make_engine(threads)
+        self._engine = self._make_engine(threads, on_gpu)
         self._checked_weights = not between
         self._warmup = int(self.config.option("warmup"))
         self._bind(optimizers)
@@ -104,11 +105,12 @@ class FSDPState:
             if local.numel():
                 self._peers.broadcast(local)
 
-    def _make_engine(self, threads: int) -> Engine:
+    def _make_engine(self, threads: int, on_gpu: bool) -> Engine:
         tensors, rank = [chunk.tensor() for chunk in self._plan.chunks(self._piece)], self._peers.rank
         if not self._plan.between:
             return Engine(self.config, tensors, self._plan.total_steps, threads, rank)
-        engine = device_engine(self._device, self._peers, self.config, tensors, self._plan.total_steps, threads)
+        engine = device_engine(self._device, self._peers, self.config, tensors, self._plan.total_steps,
+                               threads) if on_gpu else None
         self._peers.agree({"whether they compress on a GPU": engine is not None})
         if engine is not None:
             return engine
@@ -211,6 +213,8 @@ class FSDPState:
                                f" parameters have {unit.entries}: a parameter had no gradient in this backward pass"
                                " (set_reduce_scatter_unused_params(True) of newer PyTorch helps), or requires_grad was"
                                " changed (call frugrad.torch.fsdp() again)")
+        if values.is_cuda and self._device.type == "cpu":
+            warn_once("frugrad.torch.fsdp compresses on the host: gradients are copied from the GPU and back")
         return unit.floats(values, self._device)
 
     def _check_weights(self) -> None:
@@ -290,7 +294,8 @@ class FSDPState:
         return {"step": self.step, "bytes_sent": total["bytes_sent"], "bytes_dense": total["bytes_dense"],
                 "ratio": total["bytes_dense"] / total["bytes_sent"] if total["bytes_sent"] else 1.0,
                 "density": inner["density_mean"], "energy": inner["energy_sent_mean"],
-                "blocks_skipped": inner["blocks_skipped"], "device": str(self._device), "feedback": self.config.option("feedback"),
+                "blocks_skipped": inner["blocks_skipped"], "device": str(self._device),
+                "feedback": self.config.option("feedback"),
                 "seconds": {key: total[key] for key in ("compress", "wait", "decode", "python")}, "modules": rows}
 
 

@@ -6,8 +6,8 @@
     python3 examples/federated_torch.py keygen alice >>clients.txt
     python3 examples/federated_torch.py keygen bob >>clients.txt
     python3 examples/federated_torch.py serve --clients clients.txt --save run
-    python3 examples/federated_torch.py join localhost:7700 --key alice --server run/server.key.pub --share 0/2
-    python3 examples/federated_torch.py join localhost:7700 --key bob --server run/server.key.pub --share 1/2
+    python3 examples/federated_torch.py join localhost:7700 --key alice --server run/server.key.pub --share 1/2
+    python3 examples/federated_torch.py join localhost:7700 --key bob --server run/server.key.pub --share 2/2
 
 Without Fashion-MNIST in --data, images are made up. Any of them may be killed: the same command continues.
 """
@@ -46,7 +46,7 @@ def train(model, images, classes, settings, round):
 
 def join(a, address, key, server, share):
     part, parts = map(int, share.split("/"))
-    images, classes = (data[part::parts] for data in load(a.data, "train"))
+    images, classes = (data[part - 1::parts] for data in load(a.data, "train"))
     model = make_model()
     with frugrad.federated.Client(address, key=key, server=server) as client:
         client.join(model.state_dict(), examples=len(images))
@@ -78,7 +78,7 @@ def demo(a):
             server.start()
             at = f"127.0.0.1:{server.port}"
             for i, key in enumerate(keys):
-                threading.Thread(target=join, args=(a, at, key, server.key, f"{i}/2")).start()
+                threading.Thread(target=join, args=(a, at, key, server.key, f"{i + 1}/2")).start()
             server.wait()
 
 
@@ -92,7 +92,7 @@ def main():
     p.add_argument("--save", default="run", help="serve: directory of the run; the weights will be in weights.pt")
     p.add_argument("--key", help="join: file of the private key")
     p.add_argument("--server", help="join: public key of the server, or a file with it")
-    p.add_argument("--share", default="0/1", help="join: which of how many shares of the data, from 0")
+    p.add_argument("--share", default="1/1", help="join: which of how many shares of the data")
     a = p.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     if a.what == "keygen":

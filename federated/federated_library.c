@@ -58,7 +58,21 @@ static bool client_is_stopped(void *ctx) {
     return c->options.is_stopped && c->options.is_stopped(c->options.ctx);
 }
 
+/* Whether a text was given. */
+static int require(const void *given, const char *name, fgio_reason *why) {
+    return given ? 0 : fgio_fail(why, "the option %s is missing", name);
+}
+
+static int check_client(const frug_federated_client_options *o, fgio_reason *why) {
+    if (require(o->server, "server", why) != 0 || require(o->key, "key", why) != 0 ||
+        require(o->server_key, "server_key", why) != 0)
+        return -1;
+    return require(o->directory, "directory", why);
+}
+
 frug_status frug_federated_client_open(const frug_federated_client_options *options, frug_federated_client **out) {
+    if (!frugi_struct_valid(options))
+        return frug_set_last_error(FRUG_ERR_ARG, "options: NULL, or struct_size is not set");
     frug_federated_client *c = calloc(1, sizeof *c);
     fgf_client_options open = {.ctx = c, .log = log_of_client, .is_stopped = client_is_stopped};
     fgio_reason why;
@@ -67,7 +81,9 @@ frug_status frug_federated_client_open(const frug_federated_client_options *opti
     c->options = (frug_federated_client_options)FRUG_FEDERATED_CLIENT_OPTIONS_INIT;
     frugi_struct_read(&c->options, options);
     frug_status code = FRUG_ERR_ARG;
-    int status = fgf_key_read(c->options.key, &c->key, &why);
+    int status = check_client(&c->options, &why);
+    if (status == 0)
+        status = fgf_key_read(c->options.key, &c->key, &why);
     if (status == 0)
         status = fgf_public_find(c->options.server_key, &open.server_key, &why);
     fgio_errors_mute(1);
@@ -190,13 +206,17 @@ static size_t connection_limit(void) {
 }
 
 static int check_options(const frug_federated_server_options *o, fgio_reason *why) {
+    if (require(o->listen, "listen", why) != 0 || require(o->clients, "clients", why) != 0 ||
+        require(o->directory, "directory", why) != 0 || require(o->layout, "layout", why) != 0 ||
+        require(o->weights, "weights", why) != 0 || require(o->job, "job", why) != 0 ||
+        require(o->optimizer, "optimizer", why) != 0 || require(o->robust, "robust", why) != 0)
+        return -1;
     if (o->rounds < 1 || o->rounds >= UINT32_MAX)
         return fgio_fail(why, "rounds: expected 1 to %u", UINT32_MAX - 1);
     if (!(o->deadline > 0) || !(o->stale_power >= 0) || !(o->linger >= 0) || !(o->rate >= 0))
-        return fgio_fail(why, "deadline, stale_power, linger and rate: expected numbers that are not negative");
-    if (!o->job || strlen(o->job) > JOB_MAX)
-        return fgio_fail(why, "the job has %zu bytes; at most %u fit into a message", o->job ? strlen(o->job) : 0,
-                         JOB_MAX);
+        return fgio_fail(why, "deadline: expected a number above 0; stale_power, linger and rate: not below 0");
+    if (strlen(o->job) > JOB_MAX)
+        return fgio_fail(why, "the job has %zu bytes; at most %u fit into a message", strlen(o->job), JOB_MAX);
     if (!(o->trim >= 0 && o->trim < 0.5))
         return fgio_fail(why, "trim: expected a share from 0 to below 0.5");
     return 0;
@@ -235,6 +255,8 @@ static int create_server(frug_federated_server *s, fgio_reason *why) {
 }
 
 frug_status frug_federated_server_create(const frug_federated_server_options *options, frug_federated_server **out) {
+    if (!frugi_struct_valid(options))
+        return frug_set_last_error(FRUG_ERR_ARG, "options: NULL, or struct_size is not set");
     frug_federated_server *s = calloc(1, sizeof *s);
     fgio_reason why;
     if (!s)

@@ -7,6 +7,7 @@
 
 #include "federated/weight_changes.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,8 +32,11 @@ static int make_blob(fgf_server *s, uint64_t have, fgf_blob *b) {
     if (b->fd < 0)
         return -1;
     int status = fgf_changes_write(s->state->weights, s->state->changed, s->count, have, b->fd, &b->len, &b->checksum);
-    if (status != 0)
+    if (status != 0) {
+        int reason = errno;
         close(b->fd);
+        errno = reason;
+    }
     return status;
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -259,7 +260,8 @@ void fgf_connection_try_weights(fgf_connection *c) {
     }
     c->blob = fgf_blob_get(s, c->have);
     if (!c->blob) {
-        refuse(c, FGF_REFUSE_RETRY, "the server cannot store weights for clients now: try again later");
+        refuse(c, FGF_REFUSE_RETRY, "the server cannot store weights for clients now (%s): try again later",
+               strerror(errno));
         return;
     }
     bool continues = c->resume <= c->blob->len && c->resume_checksum == c->blob->checksum;

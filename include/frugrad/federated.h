@@ -29,9 +29,6 @@
 extern "C" {
 #endif
 
-/** Characters of "ed25519:BASE64", and a zero. */
-#define FRUG_FEDERATED_KEY 64
-
 /** Writes a new private key to a file, which must not exist, and the line for lists, with the name, to FILE.pub. */
 FRUG_CHECK frug_status frug_federated_keygen(const char *path, const char *name);
 

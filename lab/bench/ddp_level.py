@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 import torch.nn as nn
 import torch.nn.functional as F
-from rank_processes import spawn
+from rank_processes import append, spawn
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -148,7 +148,7 @@ def worker(a):
                     if dist.get_rank() == 0:
                         print(json.dumps(lines[-1]), flush=True)
     if dist.get_rank() == 0 and a.out:
-        Path(a.out).write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+        append(a.out, lines)
     dist.barrier()
     dist.destroy_process_group()
 
@@ -164,7 +164,7 @@ def main():
     p.add_argument("--steps", type=int, default=300)
     p.add_argument("--world", type=int, default=2, help="processes")
     p.add_argument("--images", default="/usr/share/datasets/fashion-mnist")
-    p.add_argument("--out", default="", metavar="FILE", help="also write JSON lines there")
+    p.add_argument("--out", default="", metavar="FILE", help="also add JSON lines to it")
     a = p.parse_args()
     if "RANK" in os.environ:
         worker(a)

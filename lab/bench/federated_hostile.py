@@ -4,8 +4,8 @@
     lab/bench/federated_hostile.py --program build/dev/frugrad --peer build/dev/tests/federated_peer \\
         --out results/federated-hostile-aarch64.jsonl
 
-A line for each attack: what the server said about it, how long two clients of the run needed for their next round, and
-the peak memory of the server before and after (VmHWM, KiB). Then mutated messages with valid keys for some seconds, and
+A line for each attack: what the server said about it, how many rounds two clients of the run closed meanwhile, and the
+peak memory of the server before and after (VmHWM, KiB). Then mutated messages with valid keys for some seconds, and
 runs in which 3 of 32 clients send wrong updates. Exit status 1, after the reason, when one was not contained.
 """
 import argparse

@@ -15,11 +15,11 @@ import statistics
 import sys
 import time
 from itertools import product
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from ddp_level import CASES, DENSITY, spawn
+from ddp_level import CASES, DENSITY
+from rank_processes import append, spawn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
@@ -85,7 +85,7 @@ def worker(a):
         if dist.get_rank() == 0:
             print(json.dumps(lines[-1]), flush=True)
     if dist.get_rank() == 0 and a.out:
-        Path(a.out).write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+        append(a.out, lines)
     dist.barrier()
     dist.destroy_process_group()
 
@@ -99,13 +99,13 @@ def main():
     p.add_argument("--rate", type=float, default=0.0, help="another rate than the case's, for all methods")
     p.add_argument("--steps", type=int, default=300)
     p.add_argument("--images", default="/usr/share/datasets/fashion-mnist")
-    p.add_argument("--out", default="", metavar="FILE", help="also write JSON lines there")
+    p.add_argument("--out", default="", metavar="FILE", help="also add JSON lines to it")
     a = p.parse_args()
     a.world = 4
     if "RANK" in os.environ:
         worker(a)
         return 0
-    return spawn(a)
+    return spawn(a.world)
 
 
 if __name__ == "__main__":

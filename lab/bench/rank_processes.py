@@ -1,4 +1,5 @@
 """Processes of torch.distributed on this machine, and what a turn of some steps costs them: for scripts that measure."""
+import json
 import os
 import socket
 import subprocess
@@ -31,6 +32,12 @@ def spawn(world):
             if job.poll() is None:
                 job.kill()
     return max(abs(job.wait()) for job in jobs)
+
+
+def append(path, lines):
+    """Add objects to a file of JSON lines."""
+    with open(path, "a", encoding="utf-8") as file:
+        file.writelines(json.dumps(line) + "\n" for line in lines)
 
 
 def sent():

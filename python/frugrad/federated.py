@@ -119,9 +119,14 @@ class _Object(Owned):
 
     def close(self) -> None:
         """End it; also done by ``with``."""
-        handle, self.handle = getattr(self, "handle", None), None
+        handle = self.__dict__.pop("handle", None)
         if handle:
             getattr(_lib_federated, self._destroy)(handle)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "handle":
+            raise FrugradError(f"the {type(self).__name__.lower()} is closed")
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
     def __del__(self) -> None:
         self.close()
@@ -235,9 +240,10 @@ class Client(_Object):
 
     def close(self) -> None:
         """Leave the run; also done by ``with``."""
+        if "_worker" in self.__dict__:
+            self._stop = True
+            self._worker.shutdown()  # a call that still waits ends soon
         super().close()
-        if hasattr(self, "_worker"):
-            self._worker.shutdown(wait=False)
 
     @property
     def settings(self) -> Dict[str, Any]:
@@ -248,7 +254,8 @@ class Client(_Object):
     def join(self, model: Mapping[str, Any], examples: int) -> None:
         """Join with a model.
 
-        model      its state dict: floating-point tensors must have the names and shapes of the run, in any order
+        model      its state dict: floating-point tensors must have the names and shapes of the run, in any order (in
+                   the same one where the names need more than 60 kB)
         examples   training examples of this client: its weight in the mean
 
         Raises MismatchError for another model than that of the run.
@@ -376,7 +383,7 @@ class Server(_Object):
 
     def close(self) -> None:
         """Stop and end it; also done by ``with``. A server with the same arguments continues the run."""
-        if getattr(self, "handle", None):
+        if "handle" in self.__dict__:
             self.stop()
         super().close()
 

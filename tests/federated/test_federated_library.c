@@ -156,7 +156,10 @@ static void wrong_options_are_refused(void **state) {
     o.job = "{}";
     assert_server_refused(&o, "no JSON object with a \"config\"");
     o.job = NULL;
-    assert_server_refused(&o, "the job has 0 bytes");
+    assert_server_refused(&o, "the option job is missing");
+    o = (frug_federated_server_options)FRUG_FEDERATED_SERVER_OPTIONS_INIT;
+    assert_server_refused(&o, "the option clients is missing");
+    assert_server_refused(NULL, "options: NULL");
     o = s->server;
     o.rounds = 0;
     assert_server_refused(&o, "rounds: expected 1 to");
@@ -184,6 +187,9 @@ static void clients_without_a_server_give_up(void **state) {
     assert_string_equal(frug_last_error(), "stopped");
     s->client.key = "/nowhere";
     assert_int_equal(frug_federated_client_open(&s->client, &client), FRUG_ERR_ARG);
+    s->client.key = NULL;
+    assert_int_equal(frug_federated_client_open(&s->client, &client), FRUG_ERR_ARG);
+    assert_string_equal(frug_last_error(), "the option key is missing");
     assert_int_equal(frug_federated_keygen(s->key, "alice"), FRUG_ERR_ARG);
 }
 

@@ -241,6 +241,10 @@ class Runs(unittest.TestCase):
             self.assertRaisesRegex(frugrad.FrugradError, "the server runs", server.weights)
             server.stop()
             self.assertFalse(server.done)
+        with self.assertRaisesRegex(frugrad.FrugradError, "the client is closed"):
+            al.traffic()
+        with self.assertRaisesRegex(frugrad.FrugradError, "the server is closed"):
+            server.weights()
 
     @unittest.skipUnless(support.PROGRAM, "the program was not built")
     def test_a_run_of_the_program_is_refused(self):

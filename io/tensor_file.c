@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { CHUNK = 1 << 16 };
+enum { CHUNK = 1 << 16, PACKED_COLUMNS_MOST = 65536 /* of frug_sparse_create() */ };
 
 static int read_bytes(const fgio_tensor_file *file, uint64_t offset, void *dst, size_t bytes) {
     unsigned char *to = dst;
@@ -84,12 +84,14 @@ static int read_compact(fgio_tensor_file *file) {
     return code == FGIO_EXIT_OK ? list_records(file, (size_t)totals.records) : code;
 }
 
-int fgio_tensor_file_pack(const fgio_tensor_file *file, const fgio_tensor *item, frug_sparse **matrix) {
+int fgio_tensor_file_pack(const fgio_tensor_file *file, const fgio_tensor *item, bool input_first,
+                          frug_sparse **matrix) {
     *matrix = NULL;
     if (file->compact.data == NULL)
         return FGIO_EXIT_OK;
     frug_compact_info info = read_record(file, item->offset);
-    if (info.code == FRUG_COMPACT_F32 || info.ndim != 2)
+    if (info.code == FRUG_COMPACT_F32 || info.ndim != 2 || (info.input_first != 0) != input_first ||
+        info.cols > PACKED_COLUMNS_MOST)
         return FGIO_EXIT_OK;
     return frug_compact_pack(&info, matrix) == FRUG_OK ? FGIO_EXIT_OK : fgio_library_error(file->path);
 }

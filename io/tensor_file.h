@@ -40,7 +40,9 @@ int fgio_tensor_file_read(const fgio_tensor_file *file, uint64_t offset, void *d
 /** Read a whole tensor of floats as f32; dst has item->count elements. */
 int fgio_tensor_file_read_f32(const fgio_tensor_file *file, const fgio_tensor *item, float *dst);
 
-/** The packed matrix of a tensor that a compact file stores sparse or as int8; *matrix is NULL for other tensors. */
-int fgio_tensor_file_pack(const fgio_tensor_file *file, const fgio_tensor *item, frug_sparse **matrix);
+/** The packed matrix of a tensor that a compact file stores sparse or as int8, its rows as the caller's layer has them;
+ * *matrix is NULL for other tensors, which are to be read dense. */
+int fgio_tensor_file_pack(const fgio_tensor_file *file, const fgio_tensor *item, bool input_first,
+                          frug_sparse **matrix);
 
 #endif

@@ -86,13 +86,14 @@ FRUG_API void frug_compact_add(frug_compact_totals *totals, const frug_compact_i
 
 #define FRUG_COMPACT_END_BYTES 64
 
-/** Write the record that ends a file, FRUG_COMPACT_END_BYTES. */
+/** Write the record that ends a file, FRUG_COMPACT_END_BYTES. A file has at most 65536 tensors. */
 FRUG_CHECK frug_status frug_compact_end(const frug_compact_totals *totals, void *dst, size_t cap, size_t *len);
 
 /** Whether a file that begins with these bytes is a compact one of any version; at least 4 are needed. */
 FRUG_API int frug_compact_is(const void *bytes, size_t len);
 
-/** Check a whole file: every record, that no two have one name, and that the end is there and agrees with them. */
+/** Check a whole file: every record, that there are at most 65536 and no two have one name, and that the end is there
+ *  and agrees with them. Returns as frug_compact_read(), or FRUG_ERR_MEMORY. */
 FRUG_CHECK frug_status frug_compact_check(const void *file, size_t len, frug_compact_totals *totals);
 
 #ifdef __cplusplus

@@ -1,17 +1,19 @@
 /* compact_record.c - records of a compact file: lengths, checksum, hash, and the check of what others wrote. */
 #include "sparse/compact_record.h"
 
+#include "base/alloc.h"
 #include "base/crc32c.h"
 #include "base/float_bits.h"
 #include "base/status.h"
 #include "base/struct_size.h"
 #include "delta/delta_hash.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define MAGIC "FGC1"
 
-enum { FIXED = FRUG_COMPACT_END_BYTES, CHECKSUM_AT = 20, NAME_MOST = 65535 };
+enum { FIXED = FRUG_COMPACT_END_BYTES, CHECKSUM_AT = 20, NAME_MOST = 65535, RECORDS_MOST = 65536 };
 #define ELEMENTS_MOST (UINT64_C(1) << 48)
 #define ROWS_MOST     UINT64_C(0xffffffff)
 
@@ -125,6 +127,7 @@ static frug_status read_fields(const unsigned char *p, frug_compact_info *info) 
     for (uint32_t d = 0; d < info->ndim; d++)
         info->shape[d] = frugi_get64(p + FIXED + 8 * d);
     info->name = (const char *)p + FIXED + 8 * info->ndim;
+    FRUG_FAIL_IF(memchr(info->name, 0, info->name_len), FRUG_ERR_FORMAT, "compact: a name has a zero byte");
     info->body = p + offset;
     return FRUG_OK;
 }
@@ -208,21 +211,34 @@ void frug_compact_add(frug_compact_totals *totals, const frug_compact_info *info
 
 frug_status frug_compact_end(const frug_compact_totals *totals, void *dst, size_t cap, size_t *len) {
     FRUG_FAIL_IF(!totals || !dst || !len, FRUG_ERR_ARG, "frug_compact_end: an argument is NULL");
+    FRUG_FAIL_IF(totals->records > RECORDS_MOST, FRUG_ERR_ARG, "compact: a file has at most %d tensors", RECORDS_MOST);
     FRUG_FAIL_IF(cap < FIXED, FRUG_ERR_SHORT_BUFFER, "compact: an end has %d bytes", FIXED);
     *len = frugi_compact_seal(
         &(frug_compact_info){.code = FRUG_COMPACT_END, .entries = totals->records, .hash = totals->hash}, dst);
     return FRUG_OK;
 }
 
-/* Whether a record before `end` has that name. Models have some hundred tensors. */
-static bool name_is_used(const unsigned char *file, size_t end, const frug_compact_info *info) {
-    for (size_t at = 0; at < end; at += (size_t)frugi_get64(file + at + 8)) {
-        const unsigned char *p = file + at;
-        if (frugi_get32(p + 16) == info->name_len &&
-            memcmp(p + FIXED + 8 * (size_t)p[5], info->name, info->name_len) == 0)
-            return true;
-    }
-    return false;
+static int compare_names(const void *a, const void *b) {
+    const unsigned char *x = *(const unsigned char *const *)a, *y = *(const unsigned char *const *)b;
+    uint32_t x_len = frugi_get32(x + 16), y_len = frugi_get32(y + 16);
+    if (x_len != y_len)
+        return x_len < y_len ? -1 : 1;
+    return memcmp(x + FIXED + 8 * (size_t)x[5], y + FIXED + 8 * (size_t)y[5], x_len);
+}
+
+/* No two of the records, which were read, have one name. */
+static frug_status check_names(const unsigned char *file, size_t count) {
+    const unsigned char **record = frugi_malloc((count + 1) * sizeof *record);
+    FRUG_FAIL_IF(!record, FRUG_ERR_MEMORY, "compact: not enough memory for the names");
+    for (size_t i = 0; i < count; i++, file += frugi_get64(file + 8))
+        record[i] = file;
+    qsort(record, count, sizeof *record, compare_names);
+    frug_status status = FRUG_OK;
+    for (size_t i = 1; i < count && status == FRUG_OK; i++)
+        if (compare_names(&record[i - 1], &record[i]) == 0)
+            status = frugi_fail(FRUG_ERR_FORMAT, "compact: two tensors have one name");
+    frugi_free(record);
+    return status;
 }
 
 frug_status frug_compact_check(const void *file, size_t len, frug_compact_totals *totals) {
@@ -236,11 +252,12 @@ frug_status frug_compact_check(const void *file, size_t len, frug_compact_totals
             FRUG_FAIL_IF(at + info.bytes != len, FRUG_ERR_FORMAT, "compact: there are bytes behind the end");
             FRUG_FAIL_IF(info.entries != sums.records || info.hash != sums.hash, FRUG_ERR_FORMAT,
                          "compact: records of the file are missing or from another one");
+            FRUG_TRY(check_names(file, (size_t)sums.records));
             *totals = sums;
             return FRUG_OK;
         }
-        FRUG_FAIL_IF(name_is_used(file, at, &info), FRUG_ERR_FORMAT, "compact: two tensors are named '%.*s'",
-                     (int)(info.name_len < 80 ? info.name_len : 80), info.name);
+        FRUG_FAIL_IF(sums.records == RECORDS_MOST, FRUG_ERR_FORMAT, "compact: the file has more than %d tensors",
+                     RECORDS_MOST);
         frug_compact_add(&sums, &info);
         at += (size_t)info.bytes;
     }

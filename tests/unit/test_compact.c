@@ -4,8 +4,10 @@
 #include "base/crc32c.h"
 #include "base/float_bits.h"
 #include "frugrad/compact.h"
+#include "sparse/compact_record.h"
 
 #include <math.h>
+#include <stdio.h>
 
 #include "golden_compact.inc"
 
@@ -190,11 +192,50 @@ static void bad_tensors_are_refused(void **state) {
     assert_int_equal(frug_compact_write(&t, record, sizeof record, &len), FRUG_ERR_ARG);
 }
 
+/* A file of scalars with the names 0, 1, 2 ...; with `again`, the last is called 0 too. */
+static frug_status check_scalars(int count, bool again) {
+    enum { RECORD = 80 };
+    unsigned char *file = test_malloc((size_t)count * RECORD + FRUG_COMPACT_END_BYTES);
+    frug_compact_totals totals = {0, 0};
+    size_t at = 0, len = 0;
+    for (int i = 0; i < count; i++, at += len) {
+        frug_compact_tensor t = FRUG_COMPACT_TENSOR_INIT;
+        frug_compact_info info = {.struct_size = sizeof info};
+        char name[8];
+        snprintf(name, sizeof name, "%d", again && i == count - 1 ? 0 : i);
+        t.name = name;
+        t.data = bias;
+        OK(frug_compact_write(&t, file + at, RECORD, &len));
+        OK(frug_compact_read(file + at, len, &info));
+        frug_compact_add(&totals, &info);
+    }
+    frug_status end = frug_compact_end(&totals, file + at, FRUG_COMPACT_END_BYTES, &len);
+    assert_int_equal(end, count > 65536 ? FRUG_ERR_ARG : FRUG_OK);
+    frug_status status = frug_compact_check(file, at + len, &totals);
+    test_free(file);
+    return status;
+}
+
+static void names_are_checked(void **state) {
+    (void)state;
+    assert_int_equal(check_scalars(65536, false), FRUG_OK);
+    assert_int_equal(check_scalars(65536, true), FRUG_ERR_FORMAT);
+    assert_int_equal(check_scalars(65537, false), FRUG_ERR_FORMAT);
+    frug_compact_tensor t = golden_tensor(0);
+    frug_compact_info info;
+    unsigned char *record = encode(&t, &info);
+    info.name = "b\0b";
+    info.name_len = 3;
+    size_t len = frugi_compact_seal(&info, record);
+    assert_int_equal(frug_compact_read(record, len, &info), FRUG_ERR_FORMAT);
+    test_free(record);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bytes_are_as_documented), cmocka_unit_test(weights_come_back),
         cmocka_unit_test(sparse_files_are_small),  cmocka_unit_test(any_changed_byte_is_found),
-        cmocka_unit_test(bad_tensors_are_refused),
+        cmocka_unit_test(bad_tensors_are_refused),   cmocka_unit_test(names_are_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

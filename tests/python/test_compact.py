@@ -60,6 +60,40 @@ class Compact(unittest.TestCase):
         model = frugrad.torch.load(self.path, make_model())
         self.assertIsInstance(model[0], torch.nn.Linear)
 
+    def test_a_model_that_is_one_layer_gets_its_weights(self):
+        layer = make_model()[0]
+        write(self.path, layer, oracle.SPARSE_F32)
+        model = frugrad.torch.load(self.path, torch.nn.Linear(24, 40))
+        self.assertTrue(torch.equal(model.weight, layer.weight))
+
+    def test_modules_can_read_the_weights_of_their_packed_layers(self):
+        torch.manual_seed(4)
+        dense = torch.nn.MultiheadAttention(8, 2).eval()
+        write(self.path, dense, oracle.SPARSE_F32)
+        packed, x = frugrad.torch.load(self.path, torch.nn.MultiheadAttention(8, 2)), torch.randn(5, 1, 8)
+        self.assertIsInstance(packed.out_proj, frugrad.torch.PackedLinear)
+        self.assertTrue(torch.equal(packed.out_proj.weight, dense.out_proj.weight))
+        with torch.no_grad():
+            torch.testing.assert_close(packed(x, x, x)[0], dense(x, x, x)[0])
+
+    def test_a_parameter_that_the_file_does_not_have_is_named(self):
+        write(self.path, make_model()[:2], oracle.SPARSE_F32)
+        with self.assertRaisesRegex(KeyError, "the file has no tensor '2.weight'"):
+            frugrad.torch.load(self.path, make_model())
+
+    def test_one_of_two_tied_parameters_is_enough(self):
+        def tied():
+            model = torch.nn.Sequential(torch.nn.Embedding(9, 4), torch.nn.Linear(4, 9, bias=False))
+            model[1].weight = model[0].weight
+            return model.eval()
+
+        weights, x = torch.randn(9, 4), torch.arange(9)
+        for name in ("0.weight", "1.weight"):
+            tensor = (name, oracle.SPARSE_F32, weights.flatten().tolist(), (9, 4), False)
+            Path(self.path).write_bytes(oracle.write([tensor]))
+            model = frugrad.torch.load(self.path, tied())
+            torch.testing.assert_close(model(x).detach(), weights @ weights.T)
+
     def test_what_does_not_fit_is_refused(self):
         write(self.path, make_model(), oracle.SPARSE_F32)
         with self.assertRaisesRegex(KeyError, "0.weight"):

@@ -55,7 +55,7 @@ class PackedLinear(torch.nn.Module):
         lib.frug_sparse_get_info(self._matrix, byref(found))
         self.in_features, self.out_features = int(found.cols), int(found.rows)
         self.packed_bytes = int(found.bytes)
-        self._work = torch.empty((found.work_bytes + 3) // 4)
+        self._work_floats = (int(found.work_bytes) + 3) // 4
         self.bias = bias
 
     def __del__(self) -> None:
@@ -66,17 +66,27 @@ class PackedLinear(torch.nn.Module):
         """Sizes, for print(model)."""
         return f"in_features={self.in_features}, out_features={self.out_features}, packed_bytes={self.packed_bytes}"
 
+    def _unpack(self, first: int, count: int) -> torch.Tensor:
+        rows = torch.empty(count, self.in_features)
+        lib.frug_sparse_unpack(self._matrix, first, count, rows.data_ptr())
+        return rows
+
+    @property
+    def weight(self) -> torch.Tensor:
+        """All weights, unpacked anew: for modules that read them, as nn.MultiheadAttention does."""
+        return self._unpack(0, self.out_features)
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """x W' + b over the last dimension."""
         rows = x.detach().to(torch.float32).reshape(-1, self.in_features).contiguous()
         y = torch.empty(len(rows), self.out_features)
         if 0 < len(rows) <= _PACKED_MOST:
+            work = torch.empty(self._work_floats)
             lib.frug_sparse_multiply(self._matrix, torch.get_num_threads(), rows.data_ptr(), len(rows),
-                                     self.in_features, y.data_ptr(), self.out_features, self._work.data_ptr())
+                                     self.in_features, y.data_ptr(), self.out_features, work.data_ptr())
         elif len(rows) > 0:
             for first in range(0, self.out_features, _UNPACKED_ROWS):
-                some = torch.empty(min(_UNPACKED_ROWS, self.out_features - first), self.in_features)
-                lib.frug_sparse_unpack(self._matrix, first, len(some), some.data_ptr())
+                some = self._unpack(first, min(_UNPACKED_ROWS, self.out_features - first))
                 y[:, first:first + len(some)] = rows @ some.T
         if self.bias is not None:
             y += self.bias.detach()
@@ -90,28 +100,37 @@ def _is_linear(module: Any, info: CompactInfo) -> bool:
     return type(module).__name__ == "Conv1D" and bool(info.input_first)
 
 
-def load(path: Union[str, "os.PathLike[str]"], model: torch.nn.Module) -> torch.nn.Module:
-    """Load a compact file into a model, and return the model, which is then for inference.
-
-    Linear layers whose weights the file has sparse or as int8 are replaced by PackedLinear, which multiplies them
-    without unpacking; all other tensors are copied. Names are those of the model's state dict.
-
-    Raises KeyError for a tensor that the model does not have, ValueError for another shape, and FormatError or its kin
-    for files that are no compact file, damaged or cut off.
-    """
-    data = Path(path).read_bytes()
-    state, packed = model.state_dict(), {}
-    for name, info in _records(data):
+def _check_names(model: torch.nn.Module, state: Dict[str, torch.Tensor], records: Dict[str, CompactInfo]) -> None:
+    for name, info in records.items():
         if name not in state:
             raise KeyError(f"the model has no tensor '{name}'")
         if tuple(state[name].shape) != tuple(info.shape[:info.ndim]):
             raise ValueError(f"'{name}' has shape {tuple(info.shape[:info.ndim])}, in the model {tuple(state[name].shape)}")
+    loaded = {state[name].data_ptr() for name in records}
+    for name, value in model.named_parameters():
+        if value.data_ptr() not in loaded:
+            raise KeyError(f"the file has no tensor '{name}'")
+
+
+def load(path: Union[str, "os.PathLike[str]"], model: torch.nn.Module) -> torch.nn.Module:
+    """Load a compact file into a model, and return the model, which is then for inference.
+
+    Linear layers whose weights the file has sparse or as int8 are replaced by PackedLinear, which multiplies them
+    without unpacking; all other tensors are copied, and so are the weights of a model that is itself a linear layer.
+    Names are those of the model's state dict; of parameters that share memory, the file needs one.
+
+    Raises KeyError for a tensor that the model does not have or a parameter that the file does not have, ValueError for
+    another shape, and FormatError or its kin for files that are no compact file, damaged or cut off.
+    """
+    data = Path(path).read_bytes()
+    state, records = model.state_dict(), dict(_records(data))
+    _check_names(model, state, records)
+    for name, info in records.items():  # of packed layers too: others may share their memory
+        state[name].copy_(_decode(info))
+    for name, info in records.items():
         owner, _, leaf = name.rpartition(".")
-        if leaf == "weight" and info.code != _F32 and info.ndim == 2 and _is_linear(model.get_submodule(owner), info):
-            packed[owner] = info
-        else:
-            state[name].copy_(_decode(info))
-    for owner, info in packed.items():
-        parent, _, leaf = owner.rpartition(".")
-        setattr(model.get_submodule(parent), leaf, PackedLinear(info, model.get_submodule(owner).bias))
+        if owner and leaf == "weight" and info.code != _F32 and info.ndim == 2 and _is_linear(
+                model.get_submodule(owner), info):
+            parent, _, child = owner.rpartition(".")
+            setattr(model.get_submodule(parent), child, PackedLinear(info, model.get_submodule(owner).bias))
     return model.eval()

@@ -77,9 +77,10 @@ FRUG_API frug_status frug_optimizer_seek(frug_optimizer *optimizer, uint64_t ste
 FRUG_CHECK frug_status frug_optimizer_remap(frug_optimizer *optimizer, const frug_optimizer *from, size_t tensor,
                                             const uint64_t *source);
 
-/** From step `since` on the mean squares of Adam (adamw, adam-merged) do not change; 0: they do. For gradients that a
- *  mask makes larger or smaller than the weights deserve. Not part of a saved state. Returns FRUG_ERR_ARG. */
-FRUG_API frug_status frug_optimizer_freeze_squares(frug_optimizer *optimizer, uint64_t since);
+/** From step `since` on and before step `until` the mean squares of Adam (adamw, adam-merged) do not change; since = 0:
+ *  they always do. For gradients that a mask makes larger or smaller than the weights deserve. Later steps need the
+ *  call, too: their bias correction leaves out the steps between. Not part of a saved state. Returns FRUG_ERR_ARG. */
+FRUG_API frug_status frug_optimizer_freeze_squares(frug_optimizer *optimizer, uint64_t since, uint64_t until);
 
 /** Factor by which a merged optimizer multiplies the rate; 1 for others. */
 FRUG_API double frug_optimizer_gain(const frug_optimizer *optimizer);

@@ -128,7 +128,7 @@ struct frug_optimizer {
     frug_layout *layout;
     uint64_t layout_hash, shape_hash;
     double gain;
-    uint64_t squares_frozen; /* the first step that does not change mean squares; 0: none */
+    uint64_t frozen_since, frozen_until; /* the steps between them do not change mean squares */
     frugi_optim_tensor *tensor;
     size_t tensors;
     uint64_t used[FRUGI_UPDATE_RULES]; /* floats or blocks of all tensors with a rule */

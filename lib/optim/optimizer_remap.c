@@ -76,8 +76,9 @@ frug_status frug_optimizer_remap(frug_optimizer *to, const frug_optimizer *from,
     return FRUG_OK;
 }
 
-frug_status frug_optimizer_freeze_squares(frug_optimizer *o, uint64_t since) {
-    FRUG_FAIL_IF(!o, FRUG_ERR_ARG, "freeze: null optimizer");
-    o->squares_frozen = since;
+frug_status frug_optimizer_freeze_squares(frug_optimizer *o, uint64_t since, uint64_t until) {
+    FRUG_FAIL_IF(!o || since > until, FRUG_ERR_ARG, "freeze: null optimizer, or an end before the begin");
+    o->frozen_since = since;
+    o->frozen_until = since ? until : 0;
     return FRUG_OK;
 }

@@ -23,6 +23,13 @@ static double max_step_squared(double beta1, double beta2, uint64_t t) {
     return first * first / ((1 - beta2) / correct2) * terms;
 }
 
+/* Updates of the mean squares up to step t - 1. */
+static uint64_t square_updates(const frug_optimizer *o, uint64_t t) {
+    if (t <= o->frozen_since)
+        return t;
+    return t <= o->frozen_until ? o->frozen_since : t - (o->frozen_until - o->frozen_since);
+}
+
 /* Everything that depends on step and rate, computed in double and rounded once. */
 static frugi_step_args make_step_args(const frug_optimizer *o, uint64_t step, double rate) {
     const frugi_optim_options *f = &o->options;
@@ -30,10 +37,9 @@ static frugi_step_args make_step_args(const frug_optimizer *o, uint64_t step, do
     rate = frugi_is_muon(f) ? merged : rate; /* for all tensors, and for decay */
     uint64_t t = step < UINT64_MAX ? step + 1 : step;
     uint64_t seen = t < f->window ? t : f->window;
-    bool frozen = o->squares_frozen && step >= o->squares_frozen;
+    bool frozen = step >= o->frozen_since && step < o->frozen_until;
     double beta2 = frozen ? 1 : f->beta2;
-    double correct1 = 1 - frugi_power(f->beta1, t),
-           correct2 = 1 - frugi_power(f->beta2, frozen ? o->squares_frozen : t);
+    double correct1 = 1 - frugi_power(f->beta1, t), correct2 = 1 - frugi_power(f->beta2, square_updates(o, t));
     frugi_step_args args = {
         .step = step,
         .rate = (float)rate,

@@ -209,6 +209,17 @@ static void rounding_is_to_the_nearest_of_a_scale(void **state) {
     assert_memory_equal(z, bad, sizeof z);
 }
 
+/* ReLU masks gradients by its result, so what was positive stays positive. */
+static void rounded_activations_stay_positive(void **state) {
+    (void)state;
+    float x[] = {-0.1f, 0, 0.1f, 127, 1e-35f, 4, 0, 7};
+    fgt_graph g = {.n = 2, .threads = 1};
+    fgt_value v = {.data = x, .ndim = 1, .dims = {4}, .sample_size = 4, .bits = 8};
+    fgt_fake_quantize_value(&g, &v);
+    assert_true(x[0] == 0 && x[1] == 0 && x[2] > 0 && x[2] < 1e-20f && x[3] == 127);
+    assert_true(x[4] > 0 && x[4] <= 1e-35f && x[6] == 0);
+}
+
 static void bad_bits_are_refused(void **state) {
     (void)state;
     static const char *const bad[] = {"", "int7", "int8:", "int8:activations=", "int8,activations=int8", "int8888888"};
@@ -242,6 +253,51 @@ static void a_quantized_run_resumes_with_the_same_bits(void **state) {
         remove_folder(path_under("whole"));
         remove_folder(path_under("again"));
     }
+}
+
+static void refuse(const fgt_job *job, const char *what) {
+    fgt_report report;
+    fgio_errors_mute(1);
+    int status = fgt_job_train(job, NULL, &report);
+    fgio_errors_mute(0);
+    if (status == FGIO_EXIT_OK)
+        fail_msg("%s was accepted", what);
+}
+
+static void another_run_does_not_resume(void **state) {
+    (void)state;
+    static const char *const sparse[] = {NULL, "magnitude:from=0.2,until=0.7,updates=3", "nm:from=0.2,until=0.7"};
+    for (size_t i = 0; i < sizeof sparse / sizeof *sparse; i++) {
+        fgt_job job = sparse_job(sparse[i], "frugrad", 1), other;
+        char middle[512];
+        job.quantize = sparse[i] ? NULL : "int8";
+        job.save = path_under("run");
+        train_job(&job, NULL);
+        snprintf(middle, sizeof middle, "%s", checkpoint_under("run", 4));
+        job.save = NULL;
+        job.resume = middle;
+        other = job;
+        other.quantize = other.sparse = NULL;
+        refuse(&other, "a run without --quantize and --sparse");
+        other = job;
+        other.steps = 30; /* at step 4 of 10 masks have changed once, or the straight-through phase has begun */
+        if (sparse[i])
+            refuse(&other, sparse[i]);
+        else
+            train_job(&other, NULL);
+        job.steps = 11;
+        train_job(&job, NULL);
+        remove_folder(path_under("run"));
+    }
+}
+
+static void long_methods_are_not_cut(void **state) {
+    (void)state;
+    char method[1100] = "frugrad";
+    for (size_t n = strlen(method); n + 16 < sizeof method; n += strlen(method + n))
+        snprintf(method + n, sizeof method - n, ",seed=0");
+    fgt_job job = sparse_job(kinds[0], method, 1);
+    train_job(&job, NULL);
 }
 
 static void weights_of_a_checkpoint_are_quantized(void **state) {
@@ -323,8 +379,11 @@ int main(void) {
         cmocka_unit_test(a_resumed_run_has_the_same_bits),
         cmocka_unit_test(weights_are_as_sparse_as_asked),
         cmocka_unit_test(rounding_is_to_the_nearest_of_a_scale),
+        cmocka_unit_test(rounded_activations_stay_positive),
         cmocka_unit_test(bad_bits_are_refused),
         cmocka_unit_test(a_quantized_run_resumes_with_the_same_bits),
+        cmocka_unit_test(another_run_does_not_resume),
+        cmocka_unit_test(long_methods_are_not_cut),
         cmocka_unit_test(weights_of_a_checkpoint_are_quantized),
         cmocka_unit_test(the_number_of_workers_changes_rounding_only),
         cmocka_unit_test(frames_are_smaller_by_the_sparsity),

@@ -4,7 +4,12 @@
 #include <float.h>
 #include <math.h>
 
-void fgt_fake_quantize(const float *from, float *to, size_t n, size_t stride, uint32_t bits) {
+/* ReLU knows by its result where gradients pass, so a positive result must not become 0. This number is lost in sums,
+ * and its products are not subnormal, which would be slow. */
+#define POSITIVE_ZERO 1e-30f
+
+/* least: a positive number that rounds to zero becomes this one, or stays where it is smaller. */
+static inline void round_row(const float *from, float *to, size_t n, size_t stride, uint32_t bits, float least) {
     const float levels = (float)((1u << (bits - 1)) - 1);
     float largest = 0;
     bool finite = true;
@@ -15,9 +20,14 @@ void fgt_fake_quantize(const float *from, float *to, size_t n, size_t stride, ui
     }
     float scale = largest / levels;
     bool rounds = finite && scale > 0;
-    for (size_t i = 0; i < n; i++)
-        to[i * stride] =
-            rounds ? fminf(fmaxf(rintf(from[i * stride] / scale), -levels), levels) * scale : from[i * stride];
+    for (size_t i = 0; i < n; i++) {
+        float x = from[i * stride], y = rounds ? fminf(fmaxf(rintf(x / scale), -levels), levels) * scale : x;
+        to[i * stride] = x > 0 && y == 0 ? fminf(x, least) : y;
+    }
+}
+
+void fgt_fake_quantize(const float *from, float *to, size_t n, size_t stride, uint32_t bits) {
+    round_row(from, to, n, stride, bits, 0);
 }
 
 void fgt_fake_quantize_weights(const fgt_param *p, const float *from, uint32_t bits) {
@@ -40,5 +50,5 @@ void fgt_fake_quantize_value(const fgt_graph *g, const fgt_value *v) {
     size_t rows = v->ndim == 2 ? v->dims[0] : 1, n = v->sample_size / rows;
 #pragma omp parallel for num_threads(g->threads) schedule(static)
     for (size_t i = 0; i < g->n * rows; i++)
-        fgt_fake_quantize(v->data + i * n, v->data + i * n, n, 1, v->bits);
+        round_row(v->data + i * n, v->data + i * n, n, 1, v->bits, POSITIVE_ZERO);
 }

@@ -37,7 +37,7 @@ static const task_defaults defaults_of[] = {
 #define TRAINED_RATE 0.04 /* for a width of 1, for transformers that start from --weights */
 #define RATE_MAX     8e-3 /* maximum for a transformer */
 
-#define CONFIG_TEXT      1024u /* of a method with another option */
+#define CONFIG_TEXT      2048u /* of a method with another option */
 #define MUON_THREADS_MAX 64u   /* of the library's option */
 
 uint32_t fgt_default_batch(fgt_task task) {
@@ -125,7 +125,8 @@ static int create_config(const fgt_job *job, const char *optimizer, frug_config 
         return FGIO_EXIT_OK;
     frug_config_destroy(*config);
     *config = NULL;
-    snprintf(text, sizeof text, "%s%smin_size=0", job->method, *job->method ? "," : "");
+    if ((size_t)snprintf(text, sizeof text, "%s%smin_size=0", job->method, *job->method ? "," : "") >= sizeof text)
+        return fgio_usage_error("--method: too long for --sparse, which appends min_size=0");
     return frug_config_create_for(text, optimizer, config) == FRUG_OK ? FGIO_EXIT_OK : fgio_config_error();
 }
 

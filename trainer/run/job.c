@@ -63,7 +63,7 @@ static int check_sparse(fgt_run *run) {
     return fgt_sparse_parse(job->sparse, &run->sparse);
 }
 
-/* Fine-tuning, gossip and local steps change the weights of the model themselves. */
+/* Gossip and local steps change the weights of the model themselves. */
 static int check_quantize(fgt_run *run) {
     const fgt_job *job = run->job;
     if (!job->quantize)

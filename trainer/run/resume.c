@@ -12,6 +12,7 @@
 #include "io/json.h"
 #include "trainer/run/worker_group.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,10 +87,8 @@ static void set_settings(metadata_builder *metadata, const fgt_worker *w) {
     set_optimizer(metadata, w);
     if (run->job->tune)
         set_text(metadata, "head", run->job->tune->head);
-    if (run->job->quantize)
-        set_text(metadata, "quantize", run->job->quantize);
-    if (run->job->sparse)
-        set_text(metadata, "sparse", run->job->sparse);
+    set_text(metadata, "quantize", run->job->quantize ? run->job->quantize : "");
+    set_text(metadata, "sparse", run->job->sparse ? run->job->sparse : "");
     set_text(metadata, "schedule", run->job->schedule);
     set_real(metadata, "rate", run->base_rate);
     if (run->job->clip_auto)
@@ -255,8 +254,8 @@ static int setting_differs(const fgt_worker *w, const char *key, const char *sav
     if (w->run->job->tune && strcmp(key, "optimizer") == 0)
         key = "method"; /* the option of the command line that has it */
     fgio_error("%s: the checkpoint was made with --%s %s; this command asks for %s", w->run->job->resume, key,
-               list ? difference(saved, current, a, sizeof a) : saved,
-               list ? difference(current, saved, b, sizeof b) : current);
+               list ? difference(saved, current, a, sizeof a) : or_none(saved),
+               list ? difference(current, saved, b, sizeof b) : or_none(current));
     fgio_hint("give --%s as in the first run to continue it, or another --save directory to start a new run", key);
     return FGIO_EXIT_FAIL;
 }
@@ -329,6 +328,25 @@ static int set_start_step(fgt_worker *w, const json_t *metadata, uint64_t step) 
     return FGIO_EXIT_OK;
 }
 
+/* Masks change at shares of all steps, so those of the checkpoint must be those of this run at its step. With another
+ * number of workers the step is rounded; an update more or less is then made up for by the next one, but not by the
+ * last. */
+static int check_masks(const fgt_worker *w, const json_t *metadata, uint64_t step) {
+    const fgt_sparse_options *o = &w->run->sparse;
+    const uint64_t steps = get_count(metadata, "steps");
+    if (!w->sparse)
+        return FGIO_EXIT_OK;
+    double saved = fgt_sparse_progress(o, step, steps), now = fgt_sparse_progress(o, w->step, w->steps);
+    double allowed = get_count(metadata, "steps_per_epoch") == w->per_epoch ? 0 : 1.001 / o->updates;
+    bool begun = step >= fgt_sparse_begin(o, steps), begun_now = w->step >= fgt_sparse_begin(o, w->steps);
+    if (fabs(saved - now) <= allowed && (saved == 1) == (now == 1) && (o->kind != FGT_SPARSE_NM || begun == begun_now))
+        return FGIO_EXIT_OK;
+    if (w->rank == 0)
+        fgio_error("%s: masks change at shares of all steps: resume with --workers %s --steps %llu",
+                   w->run->job->resume, get_text(metadata, "workers"), (unsigned long long)steps);
+    return FGIO_EXIT_FAIL;
+}
+
 /* Micro-batches change the rounding of sums, and the statistics of batch norm. Checkpoints without this key had one. */
 static int check_accumulate(const fgt_worker *w, const json_t *metadata) {
     uint64_t saved = json_object_get(metadata, "accumulate") ? get_count(metadata, "accumulate") : 1;
@@ -351,6 +369,8 @@ static int restore_run(fgt_worker *w, fgt_checkpoint *checkpoint, const json_t *
         status = check_accumulate(w, metadata);
     if (status == FGIO_EXIT_OK)
         status = set_start_step(w, metadata, step);
+    if (status == FGIO_EXIT_OK)
+        status = check_masks(w, metadata, step);
     status = fgt_group_agree(w->comm, status); /* memory may have run out on one worker only */
     fgio_errors_defer();
     if (status == FGIO_EXIT_OK && w->sparse)

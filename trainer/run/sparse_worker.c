@@ -10,9 +10,11 @@
 #include <string.h>
 
 /* Adam's mean squares would take the gradients at masked weights for those at the weights they belong to, so they stay
- * as they were before the straight-through phase (STEP, arXiv:2302.01172). */
+ * as they were before the straight-through phase until it ends (STEP, arXiv:2302.01172). */
 static void freeze_squares(fgt_worker *w) {
-    frug_optimizer_freeze_squares(w->optimizer, w->master.nm ? fgt_sparse_begin(&w->run->sparse, w->steps) : 0);
+    const fgt_sparse_options *o = &w->run->sparse;
+    if (o->kind == FGT_SPARSE_NM)
+        frug_optimizer_freeze_squares(w->optimizer, fgt_sparse_begin(o, w->steps), fgt_sparse_end(o, w->steps));
 }
 
 /* Counters of an exchange that is about to be destroyed. */

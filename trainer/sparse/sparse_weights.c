@@ -5,9 +5,6 @@
  * as many of those that were pruned before, by the sums of their gradients. A worker sends only as many sums of a
  * tensor as it grows, 8 bytes each: no dense gradient is exchanged. The share that is exchanged falls from `swap` to 0
  * as 1 - 3x^2 + 2x^3, which is within 0.01 of the cosine of the paper (arXiv:1911.11134) and the same on all machines.
- *
- * The decay of masked weights in the straight-through phase is SR-STE's (arXiv:2102.04010), decoupled from the
- * gradient.
  */
 #include "trainer/sparse/sparse_weights.h"
 

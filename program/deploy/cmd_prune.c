@@ -102,7 +102,8 @@ static void copy_norms(void *ctx, const fgt_graph *graph) {
         const fgt_param *p = fgt_weights_find(graph, job->weights.tensor[i].name);
         if (p == NULL || p->input_squares == NULL)
             continue;
-        size_t cols = fgp_weights_view(&job->weights.tensor[i]).cols, inputs = p->tensor.input_first ? p->rows : p->cols;
+        size_t cols = fgp_weights_view(&job->weights.tensor[i]).cols,
+               inputs = p->tensor.input_first ? p->rows : p->cols;
         if (cols != inputs || (job->norm[i] = malloc(cols * sizeof(float))) == NULL)
             continue; /* reported by check_norms() */
         for (size_t c = 0; c < cols; c++)

@@ -235,7 +235,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bytes_are_as_documented), cmocka_unit_test(weights_come_back),
         cmocka_unit_test(sparse_files_are_small),  cmocka_unit_test(any_changed_byte_is_found),
-        cmocka_unit_test(bad_tensors_are_refused),   cmocka_unit_test(names_are_checked),
+        cmocka_unit_test(bad_tensors_are_refused), cmocka_unit_test(names_are_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

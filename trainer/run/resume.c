@@ -83,12 +83,12 @@ static void set_settings(metadata_builder *metadata, const fgt_worker *w) {
     const fgt_run *run = w->run;
     set_text(metadata, "model", run->model.text);
     set_text(metadata, "data", fgt_data_get_info(run->data)->name);
+    set_text(metadata, "quantize", run->job->quantize ? run->job->quantize : "");
+    set_text(metadata, "sparse", run->job->sparse ? run->job->sparse : ""); /* before the method, which it changes */
     set_text(metadata, "method", frug_config_text(w->run->config));
     set_optimizer(metadata, w);
     if (run->job->tune)
         set_text(metadata, "head", run->job->tune->head);
-    set_text(metadata, "quantize", run->job->quantize ? run->job->quantize : "");
-    set_text(metadata, "sparse", run->job->sparse ? run->job->sparse : "");
     set_text(metadata, "schedule", run->job->schedule);
     set_real(metadata, "rate", run->base_rate);
     if (run->job->clip_auto)

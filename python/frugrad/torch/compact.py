@@ -13,6 +13,7 @@ from .._lib import CompactInfo, CompactTotals, SparseInfo, lib
 _F32, _END = 0, 255
 _PACKED_MOST = 32  # vectors; for more of them, rows are unpacked and multiplied dense
 _UNPACKED_ROWS = 256
+_COLS_MOST = 65536  # of a packed matrix
 
 
 def _records(data: bytes) -> Iterator[Tuple[str, CompactInfo]]:
@@ -129,7 +130,7 @@ def load(path: Union[str, "os.PathLike[str]"], model: torch.nn.Module) -> torch.
         state[name].copy_(_decode(info))
     for name, info in records.items():
         owner, _, leaf = name.rpartition(".")
-        if owner and leaf == "weight" and info.code != _F32 and info.ndim == 2 and _is_linear(
+        if owner and leaf == "weight" and info.code != _F32 and info.ndim == 2 and info.cols <= _COLS_MOST and _is_linear(
                 model.get_submodule(owner), info):
             parent, _, child = owner.rpartition(".")
             setattr(model.get_submodule(parent), child, PackedLinear(info, model.get_submodule(owner).bias))

@@ -47,7 +47,7 @@ static inline vec with_sign(vec a, vec s) {
 static inline vec fgt_exp(vec x) {
     const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to a whole number in the low bits */
     int_vec low = (int_vec)(x < -87.0f), high = (int_vec)(x > 88.0f);
-    x = select_lanes(high, splat(88.0f), x);
+    x = select_lanes(low, splat(-87.0f), select_lanes(high, splat(88.0f), x)); /* no overflow below, of any x */
     vec shifted = x * 1.44269504f + magic, n = shifted - magic;
     vec r = (x - n * 0.693359375f) + n * 2.12194440e-4f; /* ln 2 in two parts */
     vec p = r * 1.3951668e-3f + 8.3696028e-3f;

@@ -2,6 +2,8 @@
 #ifndef FRUG_TEST_CHECKPOINT_HELPERS_H
 #define FRUG_TEST_CHECKPOINT_HELPERS_H
 
+#include "io/error.h"
+#include "io/files.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "support/stderr_capture.h"
 #include "trainer/base/counted_alloc.h"
@@ -124,6 +126,16 @@ static inline void remove_folder(const char *folder) {
     if (dir)
         closedir(dir);
     rmdir(folder);
+}
+
+static inline void same_files(const char *a, const char *b, const char *what) {
+    fgio_bytes x = {NULL, 0}, y = {NULL, 0};
+    assert_int_equal(fgio_file_read(a, &x), FGIO_EXIT_OK);
+    assert_int_equal(fgio_file_read(b, &y), FGIO_EXIT_OK);
+    if (x.len != y.len || memcmp(x.data, y.data, x.len) != 0)
+        fail_msg("%s: %s and %s differ", what, a, b);
+    fgio_bytes_free(&x);
+    fgio_bytes_free(&y);
 }
 
 #endif

@@ -187,16 +187,6 @@ static void only_targets_and_head_are_trained(void **state) {
     }
 }
 
-static void same_files(const char *a, const char *b) {
-    fgio_bytes x = {NULL, 0}, y = {NULL, 0};
-    assert_int_equal(fgio_file_read(a, &x), FGIO_EXIT_OK);
-    assert_int_equal(fgio_file_read(b, &y), FGIO_EXIT_OK);
-    if (x.len != y.len || memcmp(x.data, y.data, x.len) != 0)
-        fail_msg("%s and %s differ", a, b);
-    fgio_bytes_free(&x);
-    fgio_bytes_free(&y);
-}
-
 /* A basis is renewed at steps 0, 4 and 8; the interruption is between two. Clipping uses earlier norms, so it has a
  * state too. */
 static void resume_gives_the_same_bits(void **state) {
@@ -226,7 +216,7 @@ static void resume_gives_the_same_bits(void **state) {
         snprintf(name, sizeof name, "broken-%s", kinds[k]);
         job.save = path_under(name);
         train_job(&job, NULL);
-        same_files(end, checkpoint_under(name, 10));
+        same_files(end, checkpoint_under(name, 10), "resumed");
     }
 }
 

@@ -21,29 +21,6 @@ static void remove_run(const char *name) {
     remove_folder(path_under(name));
 }
 
-static unsigned char *whole_file(const char *path, size_t *length) {
-    FILE *f = fopen(path, "rb");
-    if (!f)
-        fail_msg("%s is not there", path);
-    fseek(f, 0, SEEK_END);
-    *length = (size_t)ftell(f);
-    rewind(f);
-    unsigned char *bytes = malloc(*length + 1);
-    assert_non_null(bytes);
-    assert_int_equal(fread(bytes, 1, *length, f), *length);
-    fclose(f);
-    return bytes;
-}
-
-static void same_files(const char *a, const char *b, const char *what) {
-    size_t n, m;
-    unsigned char *x = whole_file(a, &n), *y = whole_file(b, &m);
-    if (n != m || memcmp(x, y, n) != 0)
-        fail_msg("%s: %s and %s differ", what, a, b);
-    free(x);
-    free(y);
-}
-
 /* ---- the same weights everywhere ------------------------------------------------------------ */
 
 /** A run as fgt_job_train() creates it, but its workers are inspected at the end. */

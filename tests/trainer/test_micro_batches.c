@@ -29,27 +29,6 @@ static fgt_report train_into(fgt_job job, const char *name) {
     return train_job(&job, NULL);
 }
 
-static unsigned char *whole_file(const char *path, size_t *length) {
-    FILE *f = fopen(path, "rb");
-    assert_non_null(f);
-    fseek(f, 0, SEEK_END);
-    *length = (size_t)ftell(f);
-    rewind(f);
-    unsigned char *bytes = malloc(*length + 1);
-    assert_int_equal(fread(bytes, 1, *length, f), *length);
-    fclose(f);
-    return bytes;
-}
-
-static void same_files(const char *a, const char *b) {
-    size_t n, m;
-    unsigned char *x = whole_file(a, &n), *y = whole_file(b, &m);
-    if (n != m || memcmp(x, y, n) != 0)
-        fail_msg("%s and %s differ", a, b);
-    free(x);
-    free(y);
-}
-
 static void remove_run(const char *name) {
     remove_folder(path_under(name));
 }
@@ -141,7 +120,7 @@ static void resume_gives_the_same_bits(void **state) {
         fgt_report broken = train_into(jobs[i], "broken");
         assert_int_equal(broken.accumulate, 2);
         assert_int_equal(broken.accumulate_from, FGT_ACCUMULATE_RESUMED);
-        same_files(checkpoint_under("whole", 4), checkpoint_under("broken", 4));
+        same_files(checkpoint_under("whole", 4), checkpoint_under("broken", 4), "resumed");
         remove_run("whole");
         remove_run("broken");
     }
@@ -156,7 +135,7 @@ static void recomputing_gives_the_same_bits(void **state) {
         train_into(job, "kept");
         job.recompute = true;
         train_into(job, "again");
-        same_files(checkpoint_under("kept", 4), checkpoint_under("again", 4));
+        same_files(checkpoint_under("kept", 4), checkpoint_under("again", 4), "recomputed");
         remove_run("kept");
         remove_run("again");
     }
@@ -187,7 +166,7 @@ static void accumulate_is_chosen_by_memory_and_resumed(void **state) {
         job.threads = threads;
         report = train_into(job, "threads");
         assert_int_equal(report.accumulate, chosen);
-        same_files(checkpoint_under("tight", 2), checkpoint_under("threads", 2));
+        same_files(checkpoint_under("tight", 2), checkpoint_under("threads", 2), "threads");
         remove_run("threads");
     }
     job.threads = 1;
@@ -195,7 +174,7 @@ static void accumulate_is_chosen_by_memory_and_resumed(void **state) {
     job.resume = checkpoint_under("tight", 1);
     report = train_into(job, "roomy");
     assert_int_equal(report.accumulate, chosen);
-    same_files(checkpoint_under("tight", 2), checkpoint_under("roomy", 2));
+    same_files(checkpoint_under("tight", 2), checkpoint_under("roomy", 2), "resumed");
     remove_run("tight");
     remove_run("roomy");
 }

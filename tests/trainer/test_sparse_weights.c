@@ -109,27 +109,6 @@ static fgt_job sparse_job(const char *kind, const char *method, uint32_t workers
     return job;
 }
 
-static unsigned char *whole_file(const char *path, size_t *length) {
-    FILE *f = fopen(path, "rb");
-    assert_non_null(f);
-    fseek(f, 0, SEEK_END);
-    *length = (size_t)ftell(f);
-    rewind(f);
-    unsigned char *bytes = malloc(*length + 1);
-    assert_int_equal(fread(bytes, 1, *length, f), *length);
-    fclose(f);
-    return bytes;
-}
-
-static void same_files(const char *a, const char *b) {
-    size_t n, m;
-    unsigned char *x = whole_file(a, &n), *y = whole_file(b, &m);
-    if (n != m || memcmp(x, y, n) != 0)
-        fail_msg("%s and %s differ", a, b);
-    free(x);
-    free(y);
-}
-
 static void a_resumed_run_has_the_same_bits(void **state) {
     (void)state;
     static const char *const methods[] = {"frugrad", "dense", "frugrad"};
@@ -145,7 +124,7 @@ static void a_resumed_run_has_the_same_bits(void **state) {
             job.save = path_under("again");
             job.resume = middle;
             assert_int_equal(train_job(&job, NULL).bytes_sent, report.bytes_sent);
-            same_files(checkpoint_under("whole", 10), checkpoint_under("again", 10));
+            same_files(checkpoint_under("whole", 10), checkpoint_under("again", 10), "resumed");
             remove_folder(path_under("whole"));
             remove_folder(path_under("again"));
         }
@@ -249,7 +228,7 @@ static void a_quantized_run_resumes_with_the_same_bits(void **state) {
         job.resume = middle;
         job.recompute = true;
         train_job(&job, NULL);
-        same_files(checkpoint_under("whole", 10), checkpoint_under("again", 10));
+        same_files(checkpoint_under("whole", 10), checkpoint_under("again", 10), "resumed");
         remove_folder(path_under("whole"));
         remove_folder(path_under("again"));
     }

@@ -3,6 +3,7 @@
 
     lab/bench/ddp_profile.py --backend nccl                  one process, frames from GPU to GPU
     lab/bench/ddp_profile.py --backend gloo --world 2        two processes on one GPU, frames over the host
+    lab/bench/ddp_profile.py --sharded                       FSDP2 instead: each process is a replica, a layer a bucket
 
 A GPT of 25 M parameters, forward and backward with the exchange and the optimizer, dense and with the hook in turn.
 Prints what the host called in a step: waits (cudaStreamSynchronize, cudaEventSynchronize, cudaDeviceSynchronize), copies
@@ -27,23 +28,37 @@ sys.path.insert(0, str(ROOT / "python"))
 WAITS = ("cudaStreamSynchronize", "cudaEventSynchronize", "cudaDeviceSynchronize")
 
 
+def shard(model):
+    """Shard a GPT over one process; returns the mesh, on which every process is a replica."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    mesh = init_device_mesh("cuda", (dist.get_world_size(), 1), mesh_dim_names=("replicate", "shard"))
+    for module in (*model.layers, model):
+        fully_shard(module, mesh=mesh["shard"])
+    return mesh
+
+
 def prepare(method, a):
     """A function that takes one step, and the state of the hook."""
     import frugrad.torch
     from ddp_net import GPT
     torch.manual_seed(1)
     model = GPT(512, 8, 64).cuda()
-    ddp = DDP(model, device_ids=[0], bucket_cap_mb=a.bucket)
+    mesh = shard(model) if a.sharded else None
+    net = model if a.sharded else DDP(model, device_ids=[0], bucket_cap_mb=a.bucket)
     optimizer, state = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True), None
     if method != "dense":
         optimizer = frugrad.torch.optimizer(model, optimizer)
-        state = frugrad.torch.DDPState(model, method, optimizer)
-        ddp.register_comm_hook(state, frugrad.torch.hook)
+        if a.sharded:
+            state = frugrad.torch.fsdp(model, method, optimizer, replicate_group=mesh["replicate"], on_gpu=True)
+        else:
+            state = frugrad.torch.DDPState(model, method, optimizer)
+            net.register_comm_hook(state, frugrad.torch.hook)
     ids = torch.randint(256, (a.batch, 65), device="cuda")
 
     def step():
         optimizer.zero_grad(set_to_none=True)
-        F.cross_entropy(ddp(ids[:, :-1]).reshape(-1, 256), ids[:, 1:].reshape(-1)).backward()
+        F.cross_entropy(net(ids[:, :-1]).reshape(-1, 256), ids[:, 1:].reshape(-1)).backward()
         optimizer.step()
     return step, state
 
@@ -68,8 +83,8 @@ def measure(method, a):
         name = "Memcpy DtoH" if event.name.startswith("Memcpy DtoH") else event.name
         counts[name] = counts.get(name, 0) + 1
     waits = {name: (counts.get(name, 0) - (name == "cudaDeviceSynchronize")) / a.steps for name in WAITS}
-    buckets = len(state.stats()["buckets"]) if state else None
-    return dict(method=method, backend=a.backend, world=dist.get_world_size(), buckets=buckets, **waits,
+    buckets = len(state.stats()["modules" if a.sharded else "buckets"]) if state else None
+    return dict(method=method, sharded=a.sharded, backend=a.backend, world=dist.get_world_size(), buckets=buckets, **waits,
                 memcpy_dtoh=counts.get("Memcpy DtoH", 0) / a.steps, launches=counts.get("cudaLaunchKernel", 0) / a.steps,
                 ms_host=round(1000 * enqueued / a.steps, 3), ms_step=round(1000 * seconds / a.steps, 3),
                 device=state.stats()["device"] if state else "dense", gpu=torch.cuda.get_device_name(),
@@ -93,6 +108,7 @@ def main():
     p.add_argument("--backend", default="nccl")
     p.add_argument("--world", type=int, default=1, help="processes; they share the GPU")
     p.add_argument("--methods", default="dense/frugrad/frugrad,feedback=none", help="dense and configs, with / between")
+    p.add_argument("--sharded", action="store_true", help="FSDP2 in place of DistributedDataParallel")
     p.add_argument("--bucket", type=float, default=25, help="MB of a bucket")
     p.add_argument("--batch", type=int, default=64)
     p.add_argument("--steps", type=int, default=20)

@@ -13,6 +13,7 @@ from .convert import ConvertedOptimizer, family
 _REDUCE = ("gather", "split", "tree", "nodes", "shared", "auto", "dense")
 _OWN_MOMENTUM = ("merged", "dgc")
 _DECAY = 0.95  # of the residual of frugrad-sgd
+DENSE_START = 2  # dense steps at the start, where nothing else is said
 
 
 def has_momentum(optimizer: torch.optim.Optimizer) -> bool:
@@ -35,6 +36,13 @@ def hook_config(text: str, optimizers: Sequence[torch.optim.Optimizer]) -> Confi
         if len(momentum) == 1 and max(momentum) < _DECAY:
             return Config(f"{text},momentum={momentum.pop()!r}", kind)
     return config
+
+
+def with_dense_start(text: str, config: Config) -> Config:
+    """The config with some dense steps at the start, unless its text says how many."""
+    if "warmup=" in text or int(config.option("warmup")):
+        return config
+    return Config(f"{config.text},warmup={DENSE_START}")
 
 
 def names_feedback(text: str) -> bool:

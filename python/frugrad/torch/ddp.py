@@ -19,7 +19,7 @@ from .._core import Tensor
 from .._lib import MAX_DIMS, CommError
 from . import checkpoint
 from .checks import refuse_sharded, require_model, require_optimizer
-from .config import check, hook_config
+from .config import DENSE_START, check, hook_config
 from .convert import ConvertedOptimizer, bare
 from .device import DeviceEngine, device_engine
 from .device_exchange import DeviceGather, DeviceSplit, device_bucket
@@ -124,7 +124,7 @@ class DDPState:
 
     def __init__(self, model: Optional[torch.nn.Module] = None, config: str = "frugrad",
                  optimizer: Union[torch.optim.Optimizer, Sequence[torch.optim.Optimizer], None] = None, *,
-                 total_steps: int = 0, process_group: Any = None, start_iter: int = 2, threads: int = 1,
+                 total_steps: int = 0, process_group: Any = None, start_iter: int = DENSE_START, threads: int = 1,
                  nonfinite: str = "skip", scaler: Any = None):
         if model is not None:
             refuse_sharded(require_model(model, "DDPState"), "DDPState")

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from .._core import Config, Tensor
 from ._floats import bytes_tensor, warn_once
 from .checks import refuse_deepspeed, require_model
-from .config import check, hook_config
+from .config import check, hook_config, with_dense_start
 from .convert import ConvertedOptimizer
 from .ddp import listed, uncompiled
 from .device import DeviceEngine, device_engine
@@ -35,7 +35,7 @@ def fsdp(model: torch.nn.Module, config: str = "frugrad",
     """Compress the exchange of gradients of a model that ``fully_shard`` has sharded over one mesh dimension.
 
     model            after all calls of fully_shard
-    config           how to compress, and
+    config           how to compress. The first two steps are dense, as with ``DDPState``, unless it has warmup=; and
     optimizer        what ``frugrad.torch.optimizer(model, ...)`` returned, or others: as for ``DDPState``
     replicate_group  the ranks that hold the same shard of other replicas, as a group or a mesh of one dimension: what
                      these exchange is compressed, and the reduce-scatter inside a replica stays as it is. None:
@@ -66,7 +66,7 @@ class FSDPState:
         if total_steps < 0:
             raise ValueError(f"total_steps ({total_steps}) must not be negative")
         optimizers = listed(optimizer, "frugrad.torch.fsdp()")
-        self.config = hook_config(config, optimizers)
+        self.config = with_dense_start(config, hook_config(config, optimizers))
         check(self.config, config, optimizers)
         between = replicate_group is not None
         _check_options(self.config, between)

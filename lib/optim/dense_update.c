@@ -47,9 +47,11 @@ void frugi_step_adam(const frugi_step_args *args, float *restrict m, float *rest
     const float beta1 = args->beta1, one_minus_beta1 = args->one_minus_beta1, beta2 = args->beta2,
                 one_minus_beta2 = args->one_minus_beta2;
     const float rate = args->adam_rate, root_gain = args->root_gain, eps = args->eps;
+    const bool frozen = args->squares_frozen;
     for (uint32_t i = 0; i < n; i++) {
+        float square = beta2 * v[i] + one_minus_beta2 * (g[i] * g[i]);
         m[i] = beta1 * m[i] + one_minus_beta1 * g[i];
-        v[i] = beta2 * v[i] + one_minus_beta2 * (g[i] * g[i]);
-        w[i] = w[i] * decay_factor - rate * (m[i] / (sqrtf(v[i]) * root_gain + eps));
+        w[i] = w[i] * decay_factor - rate * (m[i] / (sqrtf(square) * root_gain + eps));
+        v[i] = frozen ? v[i] : square;
     }
 }

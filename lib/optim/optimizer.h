@@ -118,7 +118,7 @@ typedef struct frugi_step_args {
     float inertia, one_minus_inertia; /* momentum of the velocity */
     float inertia_rate;               /* learning rate of a velocity that is a sum of gradients */
     float inertia_gain;               /* 1 / bias correction of one that is a mean */
-    bool squares_frozen;              /* mean squares stay: beta2 is 1 */
+    bool squares_frozen;              /* mean squares are not stored */
     float min_root;                   /* lower bound of root_gain * root of the mean square, for a mean of 1 */
 } frugi_step_args;
 

@@ -23,11 +23,11 @@ static double max_step_squared(double beta1, double beta2, uint64_t t) {
     return first * first / ((1 - beta2) / correct2) * terms;
 }
 
-/* Updates of the mean squares up to step t - 1. */
+/* Updates of the mean squares up to step t - 1; one of a step that is frozen counts in that step only. */
 static uint64_t square_updates(const frug_optimizer *o, uint64_t t) {
     if (t <= o->frozen_since)
         return t;
-    return t <= o->frozen_until ? o->frozen_since : t - (o->frozen_until - o->frozen_since);
+    return t <= o->frozen_until ? o->frozen_since + 1 : t - (o->frozen_until - o->frozen_since);
 }
 
 /* Everything that depends on step and rate, computed in double and rounded once. */
@@ -37,8 +37,6 @@ static frugi_step_args make_step_args(const frug_optimizer *o, uint64_t step, do
     rate = frugi_is_muon(f) ? merged : rate; /* for all tensors, and for decay */
     uint64_t t = step < UINT64_MAX ? step + 1 : step;
     uint64_t seen = t < f->window ? t : f->window;
-    bool frozen = step >= o->frozen_since && step < o->frozen_until;
-    double beta2 = frozen ? 1 : f->beta2;
     double correct1 = 1 - frugi_power(f->beta1, t), correct2 = 1 - frugi_power(f->beta2, square_updates(o, t));
     frugi_step_args args = {
         .step = step,
@@ -49,9 +47,9 @@ static frugi_step_args make_step_args(const frug_optimizer *o, uint64_t step, do
         .coupled = f->coupled ? (float)f->decay : 0.0f,
         .beta1 = (float)f->beta1,
         .one_minus_beta1 = (float)(1 - f->beta1),
-        .beta2 = (float)beta2,
-        .one_minus_beta2 = (float)(1 - beta2),
-        .squares_frozen = frozen,
+        .beta2 = (float)f->beta2,
+        .one_minus_beta2 = (float)(1 - f->beta2),
+        .squares_frozen = step >= o->frozen_since && step < o->frozen_until,
         .eps = (float)f->eps,
         .adam_rate = (float)(rate / correct1),
         .root_gain = (float)(1 / sqrt(correct2)),

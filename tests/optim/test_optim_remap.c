@@ -4,6 +4,8 @@
  */
 #include "optim/optim_helpers.h"
 
+#include <math.h>
+
 #define N     900u
 #define STEPS 10u
 #define NONE  UINT64_MAX
@@ -87,10 +89,11 @@ static void bad_sources_are_refused(void **state) {
     frug_optimizer_destroy(windows);
 }
 
-/* With gradients of 1, of 100 while squares are frozen, and of 1 again, steps are as long as the gradients. */
+/* With gradients of 1, of 100 while squares are frozen, and of 1 again: steps of 1, of 100 over the root of 1 and of
+ * their own square, and of 1 again. */
 static void frozen_squares_do_not_change(void **state) {
     (void)state;
-    static const char *const texts[] = {"adamw:beta1=0,decay=0", "adam-merged:state=f32,beta2=0.95,decay=0,gain=1",
+    static const char *const texts[] = {"adamw:beta1=0,beta2=0.95,decay=0", "adam-merged:state=f32,beta2=0.95,decay=0,gain=1",
                                         "adam-merged:state=int8,beta2=0.95,decay=0,gain=1"};
     for (size_t k = 0; k < sizeof texts / sizeof *texts; k++) {
         frug_optimizer *o = flat_optimizer(texts[k], 1);
@@ -100,9 +103,30 @@ static void frozen_squares_do_not_change(void **state) {
             float before = w, g = t < STEPS || t >= 2 * STEPS ? 1.0f : 100.0f;
             step(o, t, 1, &g, &w);
             float length = (before - w) / 0.01f;
-            if (!(length > 0.95f * g && length < 1.05f * g)) /* roots of int8 are rounded */
+            const float updates = (float)(STEPS + 1), correct = 1 - powf(0.95f, updates);
+            const float mean = g > 1 ? ((correct - 0.05f) + 0.05f * g * g) / correct : 1;
+            const float want = g / sqrtf(mean);
+            if (!(length > 0.95f * want && length < 1.05f * want)) /* roots of int8 are rounded */
                 fail_msg("%s: a step of %g at step %u", texts[k], (double)length, (unsigned)t);
         }
+        frug_optimizer_destroy(o);
+    }
+}
+
+/* An element whose first gradient comes while squares are frozen moves as far as by any first gradient, not by 1/eps. */
+static void frozen_squares_of_zero_bound_the_step(void **state) {
+    (void)state;
+    static const char *const texts[] = {"adamw:beta1=0,beta2=0.95,decay=0",
+                                        "adam-merged:state=int8,beta2=0.95,decay=0,gain=1"};
+    for (size_t k = 0; k < sizeof texts / sizeof *texts; k++) {
+        frug_optimizer *o = flat_optimizer(texts[k], 1);
+        float w = 0, g = 0;
+        OK(frug_optimizer_freeze_squares(o, STEPS, 2 * STEPS));
+        for (uint64_t t = 0; t < STEPS; t++)
+            step(o, t, 1, &g, &w);
+        g = 0.5f;
+        step(o, STEPS, 1, &g, &w);
+        assert_true(w < 0 && w > -0.01f * 4.5f); /* the root of 1 / 0.05 times the rate */
         frug_optimizer_destroy(o);
     }
 }
@@ -112,6 +136,7 @@ int main(void) {
         cmocka_unit_test(elements_that_stay_continue_and_new_ones_begin),
         cmocka_unit_test(bad_sources_are_refused),
         cmocka_unit_test(frozen_squares_do_not_change),
+        cmocka_unit_test(frozen_squares_of_zero_bound_the_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

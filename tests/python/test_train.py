@@ -445,6 +445,35 @@ class Parts(unittest.TestCase):
         self.assertEqual([[101, *pieces.encode(text), 102] for text in texts], wanted)
 
 
+class Sparse(Case):
+    def test_pruned_weights_are_zero_and_nothing_is_sent_of_them(self):
+        whole = self.images("--method", "frugrad,min_size=0")
+        for text, most in (("magnitude:from=0,until=0", 0.13), ("magnitude:updates=2", 0.13), ("rigl:updates=2", 0.13),
+                           ("nm", 0.53)):
+            with unittest.mock.patch.object(train, "_summary", lambda args, result, run, *rest: {
+                    "zeros": int((run.full.weights == 0).sum()), "kept": run.flat.n, "params": run.full.n,
+                    "library": train._memory(run.model, run.full, run.exchange, run.optimizer, 1)["library_bytes"],
+                    "last": run.sent[-1], "loss": result.train_loss}):
+                result = self.images("--sparse", text)
+            self.assertLess(result["kept"], most * result["params"])
+            self.assertGreaterEqual(result["zeros"], result["params"] - result["kept"])
+            self.assertLess(result["last"], most * whole["bytes_sent"] / 8 + 3500)  # vectors, headers
+            self.assertLess(result["library"], most * whole["library_bytes"] + 12000)
+            self.assertTrue(math.isfinite(result["loss"]))
+
+    def test_adam_and_dense_gradients(self):
+        for words in (["--optimizer", "adam-merged"], ["--method", "dense", "--optimizer", "adamw"]):
+            result = self.text("--sparse", "nm:from=0.2,until=0.6", *words)
+            self.assertLess(result["loss"], 0.75 * math.log(256))
+            self.assertLess(result["params_kept"], 0.8 * result["params"])  # embeddings stay
+
+    def test_refused(self):
+        self.assertIn("unknown kind", self.images("--sparse", "half", code=2))
+        for words in (["--method", "powersgd,rank=1"], ["--method", "frugrad,local=2", "--optimizer", "sgd"],
+                      ["--method", "dgc"], ["--optimizer", "muon-merged"]):
+            self.assertIn("--sparse: ", self.images("--sparse", "rigl", *words, code=2))
+
+
 class OnADevice(Case):
     def test_frames_of_kernels_are_those_of_the_host(self):
         emulator = os.environ.get("FRUGRAD_CUDA_EMULATED")

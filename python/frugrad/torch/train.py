@@ -34,6 +34,7 @@ from .trainer.passes import make_passes
 from .trainer.power_sgd import PowerSGD, parse_rank
 from .trainer.pretrained import load_bert
 from .trainer.sentences import Sentences
+from .trainer.sparse_run import Exchanged, SparseRun, check_sparse, read_sparse, sparse_method
 from .trainer.simulated_frames import can_simulate, simulate
 from .trainer.tasks import Images, Language, Score, Task
 from .trainer.progress import Log, perplexity_of
@@ -71,7 +72,7 @@ def _limit(text: str) -> Optional[float]:
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="python3 -m frugrad.torch.train", description=__doc__.split("\n")[0], allow_abbrev=False)
     add = parser.add_argument
-    add("--model", required=True, help="resnet18, resnet50, gpt2-small, minilm, bert-small, bert-base; options as"
+    add("--model", required=True, help="resnet18, resnet20, resnet50, gpt2-small, minilm, bert-small, bert-base; options as"
         " gpt2-small:layers=2")
     add("--weights", help="minilm: a safetensors file with pretrained weights")
     add("--data", required=True, help="directory with CIFAR-10's binary files, a text or its tokens, or SST-2, CoLA or"
@@ -79,6 +80,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--tokens", help="texts: bytes, or none for files of tokens; sentences: a WordPiece vocabulary")
     add("--method", default="frugrad", help="config string, as in docs/methods.md; frugrad is frugrad-sgd,"
         " frugrad-adam or frugrad-muon here, as the optimizer is; also powersgd,rank=N [frugrad]")
+    add("--sparse", metavar="TEXT", help="prune weights while training: magnitude, rigl or nm, with options, as in"
+        " docs/sparse-weights.md")
     add("--optimizer", help="sgd, adamw, merged, adam-merged, sign, muon, muon-merged, with options [what goes with the"
         " method]")
     add("--rate", type=_positive, help="[images 0.05, or 0.001 where steps have a length of their own (adam, sign,"
@@ -146,15 +149,15 @@ def _driver() -> Optional[str]:
         return None
 
 
-def _memory(model: torch.nn.Module, flat: Flat, exchange: Exchange, optimizer: FlatOptimizer, copies: int) -> dict:
+def _memory(model: torch.nn.Module, full: Flat, exchange: Exchange, optimizer: FlatOptimizer, copies: int) -> dict:
     """Of ONE worker, though the process holds the frames and residuals of all: weights, the gradient, the optimizer,
     the residual and all workers' frames. Differs from `frugrad train`, whose gradient never exists whole, so that
     gradient_bytes is some buckets there, which counts the library's scratch memory, and whose adam-merged keeps its
     root in a byte."""
-    weights = copies * 4 * flat.n + sum(b.numel() * b.element_size() for b in model.buffers())
+    weights = copies * 4 * full.n + sum(b.numel() * b.element_size() for b in model.buffers())
     library = optimizer.bytes + exchange.state_bytes
-    return {"model_state_bytes": weights + 4 * flat.n + library, "weight_bytes": weights,
-            "gradient_bytes": 4 * flat.n, "library_bytes": library}
+    return {"model_state_bytes": weights + 4 * full.n + library, "weight_bytes": weights,
+            "gradient_bytes": 4 * full.n, "library_bytes": library}
 
 
 def _metrics(score: Score, language: bool) -> dict:
@@ -170,11 +173,12 @@ def _summary(args: argparse.Namespace, result: Result, run: Run, seconds: float,
         **_metrics(score, language),
         "loss": score.loss, "split": result.split, "answers": score.asked, "train_loss": result.train_loss,
         "bytes_sent": result.sent, "bytes_dense": result.dense, "density_mean": result.density,
-        **_memory(run.model, run.flat, run.exchange, run.optimizer, run.copies), "seconds": seconds,
+        **_memory(run.model, run.full, run.exchange, run.optimizer, run.copies), "seconds": seconds,
         "step_ms": run.clock.median,
         "time_ms": run.clock.means(), "step": args.steps, "steps": args.steps,
         "version": lib.frug_version().decode(), "model": args.model, "data": args.data, "seed": args.seed,
-        "workers": args.workers, "threads": args.threads, "batch": args.batch, "params": run.flat.n,
+        "workers": args.workers, "threads": args.threads, "batch": args.batch, "params": run.full.n,
+        "sparse": args.sparse, "params_kept": run.flat.n,
         "method": args.method, "config": text, "algorithm": run.exchange.name, "optimizer": run.optimizer.text,
         "schedule": args.schedule, "rate": args.rate, "clip": "auto" if args.clip is None else args.clip,
         "gain": run.optimizer.gain, "interrupted": False, "checkpoint": None, "device": torch.cuda.get_device_name() if gpu else "cpu", "torch": torch.__version__,
@@ -214,8 +218,9 @@ def _make_exchange(flat: Flat, planner: Compressor, args: argparse.Namespace, ra
 def train(args: argparse.Namespace) -> dict:
     """Run what the command line asks for, and return the summary."""
     schedule, named = parse_schedule(args.schedule), parse_model(args.model)
-    rank = parse_rank(args.method)
-    config = read_config("dense" if rank else args.method, args.optimizer or merged_optimizer(named.task))
+    rank, sparse = parse_rank(args.method), read_sparse(args.sparse) if args.sparse else None
+    method = sparse_method(args.method) if sparse else args.method
+    config = read_config("dense" if rank else method, args.optimizer or merged_optimizer(named.task))
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.set_num_threads(args.threads)
     if device.type == "cuda":
@@ -235,6 +240,8 @@ def train(args: argparse.Namespace) -> dict:
     text = args.optimizer or default_optimizer(named.task, args.method, config)
     args.rate = args.rate or _usual_rate(named, args, task, text)
     check_own_optimizer(text, config)
+    if sparse:
+        check_sparse(config, text, bool(rank))
     optimizer = FlatOptimizer(text, flat, planner, args.steps)
     exchange = _make_exchange(flat, planner, args, rank, rounds)
     log = Log(args.metrics, args.quiet)
@@ -248,6 +255,12 @@ def train(args: argparse.Namespace) -> dict:
     if has_own_weights(config):
         own = [optimizer] + [FlatOptimizer(text, flat, planner, args.steps) for _ in range(1, args.workers)]
         run: Run = (LocalRun if every else GossipRun)(*parts, config=config, optimizers=own)
+    elif sparse:
+        def make(packed: Flat) -> Exchanged:
+            planner = make_planner(config, packed, args.steps)
+            return (planner, _make_exchange(packed, planner, args, None, args.steps),
+                    FlatOptimizer(text, packed, planner, args.steps))
+        run = SparseRun(*parts, options=sparse, config=config, make=make)
     else:
         run = Run(*parts)
     try:

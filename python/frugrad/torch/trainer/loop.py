@@ -110,6 +110,7 @@ class Run:
                  language: bool):
         self.passes = passes
         self.plan, self.model, self.task, self.flat, self.exchange = plan, model, task, flat, exchange
+        self.full = flat  # of the whole model; ``flat`` is what is exchanged
         self.optimizer, self.log, self.language, self.planner = optimizer, log, language, planner
         self.device = flat.grad.device
         self.clock = Clock(self.device.type == "cuda")

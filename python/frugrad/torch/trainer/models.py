@@ -29,10 +29,22 @@ class Model(NamedTuple):
 
 # ---- images
 
+class PaddedShortcut(nn.Module):
+    """Every stride-th pixel, and channels of zeros: the short cut without weights of He et al. for CIFAR-10."""
+
+    def __init__(self, channels: int, stride: int):
+        super().__init__()
+        self.channels, self.stride = channels, stride
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        before = self.channels // 2
+        return F.pad(x[:, :, ::self.stride, ::self.stride], (0, 0, 0, 0, before, self.channels - before))
+
+
 class Residual(nn.Module):
     """Two convolutions of 3 x 3, or, where ``wide`` is 4, one of them between two of 1 x 1."""
 
-    def __init__(self, inside: int, width: int, stride: int, wide: int):
+    def __init__(self, inside: int, width: int, stride: int, wide: int, pads: bool):
         super().__init__()
         outside = wide * width
         if wide == 1:
@@ -45,7 +57,9 @@ class Residual(nn.Module):
             layers += [nn.Conv2d(a, b, kernel, step, kernel // 2, bias=False), last, nn.ReLU(inplace=True)]
         self.body = nn.Sequential(*layers[:-1])
         self.short: nn.Module = nn.Identity()
-        if stride != 1 or inside != outside:
+        if pads and stride != 1:
+            self.short = PaddedShortcut(outside - inside, stride)
+        elif stride != 1 or inside != outside:
             self.short = nn.Sequential(nn.Conv2d(inside, outside, 1, stride, bias=False), nn.BatchNorm2d(outside))
         nn.init.zeros_(last.weight)  # a block begins as its short cut
 
@@ -53,7 +67,7 @@ class Residual(nn.Module):
         return F.relu(self.body(x) + self.short(x), inplace=True)
 
 
-def _resnet(depth: List[int], wide: int) -> Callable[..., nn.Module]:
+def _resnet(depth: List[int], wide: int, pads: bool = False) -> Callable[..., nn.Module]:
     def make(_: int, width: int) -> nn.Module:
         """With the stem for small images: 3 x 3, stride 1, no pooling; ten classes."""
         layers: List[nn.Module] = [nn.Conv2d(3, width, 3, 1, 1, bias=False), nn.BatchNorm2d(width),
@@ -61,7 +75,7 @@ def _resnet(depth: List[int], wide: int) -> Callable[..., nn.Module]:
         inside = width
         for stage, blocks in enumerate(depth):
             for i in range(blocks):
-                layers.append(Residual(inside, width << stage, 2 if stage and i == 0 else 1, wide))
+                layers.append(Residual(inside, width << stage, 2 if stage and i == 0 else 1, wide, pads))
                 inside = wide * (width << stage)
         model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inside, 10))
         for module in model.modules():
@@ -194,6 +208,7 @@ class Bert(nn.Module):
 # ---- names
 
 _TABLE: Dict[str, Tuple[str, Callable[..., nn.Module], Dict[str, float]]] = {
+    "resnet20": ("images", _resnet([3, 3, 3], 1, True), {"width": 16}),
     "resnet18": ("images", _resnet([2, 2, 2, 2], 1), {"width": 64}),
     "resnet50": ("images", _resnet([3, 4, 6, 3], 4), {"width": 64}),
     "gpt2-small": ("language", GPT2, {"layers": 12, "width": 768, "heads": 12, "length": 1024, "dropout": 0.1}),

@@ -65,7 +65,7 @@ class _Part:
         self.first, self.second = (torch.zeros_like(self.g if used else self.g[:0]) for used in (first, second))
         self.most = 4 * (len(self.first) + len(self.second))
 
-    def step(self, t: int, rate: float, gain: float, inertia: float, left: float) -> None:
+    def step(self, t: int, squares: "Squares", rate: float, gain: float, inertia: float, left: float) -> None:
         """t from 1 on; ``left`` is the product of all inertia so far."""
         if self.decay:
             self.w.mul_(1 - rate * self.decay)
@@ -80,11 +80,12 @@ class _Part:
         elif self.kind == "merged":
             self.w.add_(self.first.mul_(inertia).add_(self.g), alpha=-rate * gain * (1 - inertia))
         else:
-            self._adam(t, rate, gain, inertia, left)
+            self._adam(t, squares, rate, gain, inertia, left)
 
-    def _adam(self, t: int, rate: float, gain: float, inertia: float, left: float) -> None:
-        self.second.mul_(self.beta2).addcmul_(self.g, self.g, value=1 - self.beta2)
-        root = self.second.sqrt().div_((1 - self.beta2 ** t) ** 0.5).add_(self.eps)
+    def _adam(self, t: int, squares: "Squares", rate: float, gain: float, inertia: float, left: float) -> None:
+        second = self.second.clone() if squares.frozen else self.second
+        second.mul_(self.beta2).addcmul_(self.g, self.g, value=1 - self.beta2)
+        root = second.sqrt().div_((1 - self.beta2 ** squares.counted) ** 0.5).add_(self.eps)
         if self.kind == "adamw":
             mean = self.first.mul_(self.beta1).add_(self.g, alpha=1 - self.beta1)
             unbias, gain = 1 - self.beta1 ** t, 1.0
@@ -93,6 +94,18 @@ class _Part:
         else:
             mean, unbias = self.g, 1.0
         self.w.addcdiv_(mean, root, value=-rate * gain / unbias)
+
+
+class Squares:
+    """Updates of Adam's mean squares. While ``frozen`` a step's own gradient counts in that step only."""
+
+    def __init__(self) -> None:
+        self.updates, self.frozen = 0, False
+
+    @property
+    def counted(self) -> int:
+        """The updates in the squares that a step divides by."""
+        return self.updates + self.frozen
 
 
 class FlatOptimizer:
@@ -118,17 +131,18 @@ class FlatOptimizer:
             self.muon = MuonPart(flat, body, float(options["momentum"]), _number(options["decay"]))
             groups, kind = flat.groups_without(body), _NO_MATRIX[kind]
         self.parts = [_Part(flat, group, kind, options, self.inertia.used) for group in groups]
-        self.t = 0
+        self.t, self.squares = 0, Squares()
 
     def step(self, rate: float) -> None:
         inertia, left = self.inertia.next(self.t)
         self.t += 1
+        self.squares.updates += not self.squares.frozen
         gain = self.gain
         if self.muon is not None:  # the gain is that of all tensors
             rate, gain = rate * gain, 1.0
             self.muon.step(rate)
         for part in self.parts:
-            part.step(self.t, rate, gain, inertia, left)
+            part.step(self.t, self.squares, rate, gain, inertia, left)
 
     @property
     def bytes(self) -> int:

@@ -93,6 +93,10 @@ class Config(Owned):
     """How gradients are compressed: ``[preset][,option=value]...``
 
     With the text of an optimizer the preset ``frugrad`` means frugrad-sgd, frugrad-adam or frugrad-muon, whichever goes with it.
+
+    >>> config = Config("frugrad,schedule=constant:0.99", optimizer="adam")
+    >>> config.option("schedule"), config.option("hold")
+    ('constant:0.99', 'adam')
     """
 
     _destroy = "frug_config_destroy"

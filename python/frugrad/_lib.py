@@ -347,5 +347,9 @@ class Owned:
 
 
 def version() -> str:
-    """The version of the library in use."""
+    """The version of the library in use.
+
+    >>> version().count(".")
+    2
+    """
     return lib.frug_version().decode()

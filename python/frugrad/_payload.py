@@ -47,7 +47,8 @@ def write_payload(path: Union[str, os.PathLike], frame: Union[bytes, Payload], c
     compressor   of one array: the file decompresses to a .npy file; otherwise to a safetensors file
     metadata     what that safetensors file gets as metadata
 
-    Raises FormatError for bytes that are no frame, MismatchError for a frame of another layout.
+    Raises FormatError for bytes that are no frame, MismatchError for a frame of another layout. ``read_payload`` has an
+    example.
     """
     if isinstance(frame, Payload):
         payload = frame

@@ -1,5 +1,6 @@
 """FSDP2: gradients of sharded models, exchanged between replicas or inside a shard group."""
 
+import doctest
 import os
 import re
 import tempfile
@@ -12,6 +13,7 @@ from fsdp_helpers import (EVERYTHING, HOOK, SCATTER, begin, begin_mesh, dist, in
                           shard, torch, train, whole)
 
 import frugrad.torch
+from frugrad.torch import fsdp_hook
 
 EMULATED = os.environ.get("FRUGRAD_CUDA_EMULATED", "")
 
@@ -271,6 +273,12 @@ class ReduceScatter(unittest.TestCase):
     def test_everything_sent_gives_the_mean(self):
         for rows in support.values(support.torchrun(4, everything_is_scattered)):
             self.assertLess(max(rows), 1e-6)
+
+
+def load_tests(loader, tests, pattern):
+    if HOOK:
+        tests.addTests(doctest.DocTestSuite(fsdp_hook))
+    return tests
 
 
 if __name__ == "__main__":

@@ -37,7 +37,9 @@ def _decode(info: CompactInfo) -> torch.Tensor:
 
 
 def load_state(path: Union[str, "os.PathLike[str]"]) -> Dict[str, torch.Tensor]:
-    """All tensors of a compact file as dense f32, for ``model.load_state_dict()``.
+    """All tensors of a compact file as dense f32, for ``model.load_state_dict()``::
+
+        model.load_state_dict(frugrad.torch.load_state("model.fgc"))
 
     Raises FormatError or its kin for files that are no compact file, damaged or cut off.
     """
@@ -46,7 +48,10 @@ def load_state(path: Union[str, "os.PathLike[str]"]) -> Dict[str, torch.Tensor]:
 
 
 class PackedLinear(torch.nn.Module):
-    """A linear layer whose weights stay packed: sparse, int8 or both. For inference on the CPU, without gradients."""
+    """A linear layer whose weights stay packed: sparse, int8 or both. For inference on the CPU, without gradients.
+
+    ``load()`` makes them, and has an example.
+    """
 
     def __init__(self, info: CompactInfo, bias: Any) -> None:
         super().__init__()
@@ -114,7 +119,10 @@ def _check_names(model: torch.nn.Module, state: Dict[str, torch.Tensor], records
 
 
 def load(path: Union[str, "os.PathLike[str]"], model: torch.nn.Module) -> torch.nn.Module:
-    """Load a compact file into a model, and return the model, which is then for inference.
+    """Load a compact file, which ``frugrad export`` wrote, into a model, and return the model, which is for inference::
+
+        model = frugrad.torch.load("model.fgc", Model())
+        scores = model(inputs)
 
     Linear layers whose weights the file has sparse or as int8 are replaced by PackedLinear, which multiplies them
     without unpacking; all other tensors are copied, and so are the weights of a model that is itself a linear layer.

@@ -52,6 +52,24 @@ def fsdp(model: torch.nn.Module, config: str = "frugrad",
 
     Returns the state, for checkpoints and statistics. Between replicas this takes PyTorch 2.7, and inside a shard group
     2.9.
+
+    One process, which is a replica of one shard; torchrun starts several, and there the mesh is (replicas, shards):
+
+    >>> import torch, torch.distributed as dist, frugrad.torch
+    >>> from torch.distributed.device_mesh import init_device_mesh
+    >>> from torch.distributed.fsdp import fully_shard
+    >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    >>> mesh = init_device_mesh("cpu", (1, 1), mesh_dim_names=("replicate", "shard"))
+    >>> model = fully_shard(torch.nn.Linear(100, 100), mesh=mesh["shard"])
+    >>> optimizer = frugrad.torch.optimizer(model, torch.optim.AdamW(model.parameters(), lr=3e-4))
+    >>> state = frugrad.torch.fsdp(model, "frugrad", optimizer, replicate_group=mesh["replicate"])
+    >>> for _ in range(4):
+    ...     optimizer.zero_grad()
+    ...     model(torch.ones(1, 100)).sum().backward()
+    ...     _ = optimizer.step()
+    >>> state.stats()["step"], state.stats()["feedback"], sorted(state.residuals())
+    (4, 'merged', ['bias', 'weight'])
+    >>> dist.destroy_process_group()
     """
     model = uncompiled(require_model(model, "frugrad.torch.fsdp()"))
     _refuse(model, "set_custom_reduce_scatter" if replicate_group is None else "set_all_reduce_hook")
@@ -59,7 +77,7 @@ def fsdp(model: torch.nn.Module, config: str = "frugrad",
 
 
 class FSDPState:
-    """One rank's side of the exchange, made by ``frugrad.torch.fsdp()``."""
+    """One rank's side of the exchange, made by ``frugrad.torch.fsdp()``, which has an example."""
 
     def __init__(self, model: torch.nn.Module, config: str, replicate_group: Any, optimizer: Any, total_steps: int,
                  threads: int, on_gpu: bool):

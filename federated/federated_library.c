@@ -16,10 +16,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 
-#define FILES_OF_OTHERS 64u                 /* descriptors that the process needs besides two of each connection */
-#define JOB_MAX         (FGF_CHUNK - 1024u) /* bytes: it is part of one message */
+#define JOB_MAX (FGF_CHUNK - 1024u) /* bytes: it is part of one message */
 
 static frug_status end_call(int status, frug_status code, const fgio_reason *why) {
     fgio_errors_mute(0);
@@ -198,13 +196,6 @@ static int find_robust(const char *name, fgf_robust *robust, fgio_reason *why) {
     return fgio_fail(why, "robust '%s': expected mean, clip or trim", name);
 }
 
-static size_t connection_limit(void) {
-    struct rlimit files;
-    if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur < 2 * FILES_OF_OTHERS)
-        return FILES_OF_OTHERS / 2;
-    return (files.rlim_cur - FILES_OF_OTHERS) / 2;
-}
-
 static int check_options(const frug_federated_server_options *o, fgio_reason *why) {
     if (require(o->listen, "listen", why) != 0 || require(o->clients, "clients", why) != 0 ||
         require(o->directory, "directory", why) != 0 || require(o->layout, "layout", why) != 0 ||
@@ -239,7 +230,7 @@ static int create_server(frug_federated_server *s, fgio_reason *why) {
                                            .sum = {.trim = o->trim, .stale_power = o->stale_power}},
                                  .rule = {o->rounds, o->quorum, o->deadline, o->stale},
                                  .threads = o->threads,
-                                 .connections_max = connection_limit(),
+                                 .connections_max = fgf_connections_max(),
                                  .linger = o->linger,
                                  .ctx = s,
                                  .log = log_of_server,

@@ -2,7 +2,8 @@
  * robust_sum.c - the weighted mean of updates, with limits.
  *
  * The trimmed mean needs all values of an index at once. Each update becomes a list of indices and values, and the
- * lists are merged in windows of indices, so that memory grows with the entries sent and not with the model.
+ * lists are merged in windows of indices. When all entries are too many for the memory that the rule allows, this is
+ * done for one range of indices after the other; every range decodes all updates again.
  */
 #include "federated/robust_sum.h"
 
@@ -82,25 +83,12 @@ static int add_update(frug_decoder *decoder, const void *frame, size_t len, doub
     return status == FRUG_OK ? 0 : fgio_fail(why, "%s", frug_last_error());
 }
 
-/** The entries of one update. */
+/** The entries of one update in a range of indices. */
 typedef struct entry_list {
     uint32_t *index;
     float *value;
     uint64_t count, at;
 } entry_list;
-
-static int list_entries(const float *dense, uint64_t count, uint64_t entries, entry_list *list) {
-    *list = (entry_list){.index = malloc((entries + 1) * sizeof *list->index),
-                         .value = malloc((entries + 1) * sizeof *list->value)};
-    if (!list->index || !list->value)
-        return -1;
-    for (uint64_t i = 0; i < count && list->count < entries; i++)
-        if (dense[i] != 0) {
-            list->index[list->count] = (uint32_t)i;
-            list->value[list->count++] = dense[i];
-        }
-    return 0;
-}
 
 /** One client's value of an index. */
 typedef struct vote {
@@ -125,61 +113,140 @@ static float trimmed_mean(const fgf_sum_rule *rule, vote *votes, size_t count) {
     return kept > 0 ? (float)(sum / kept * all) : 0;
 }
 
-/* Merges the lists in one window of indices. */
-static void trim_window(const fgf_sum_rule *rule, entry_list *lists, const fgf_share *shares, size_t clients,
-                        uint64_t begin, vote *votes, float *mean) {
-    uint32_t sent[WINDOW] = {0};
-    for (size_t c = 0; c < clients; c++) {
-        entry_list *l = &lists[c];
-        for (; l->at < l->count && l->index[l->at] < begin + WINDOW; l->at++) {
-            uint32_t i = (uint32_t)(l->index[l->at] - begin);
-            votes[(size_t)i * clients + sent[i]++] =
-                (vote){(double)l->value[l->at] * shares[c].limit, shares[c].weight};
-        }
-    }
-    for (uint32_t i = 0; i < WINDOW; i++)
-        if (sent[i])
-            mean[begin + i] = trimmed_mean(rule, &votes[(size_t)i * clients], sent[i]);
+/** What the trimmed mean is made from. */
+typedef struct trimming {
+    const fgf_sum_rule *rule;
+    const fgf_update *updates;
+    const fgf_share *shares;
+    size_t clients;
+    frug_decoder *decoder;
+    fgf_load_fn *load;
+    void *ctx;
+    uint64_t count, windows;
+    float *dense;      /* one update */
+    uint32_t *entries; /* of all updates, in each window */
+    entry_list *lists; /* one for each client */
+    vote *votes;       /* clients for each index of a window */
+} trimming;
+
+static int decode_update(const trimming *t, size_t c, fgio_reason *why) {
+    void *frame = t->load(t->ctx, &t->updates[c], why);
+    memset(t->dense, 0, t->count * sizeof *t->dense);
+    int status = frame ? add_update(t->decoder, frame, t->updates[c].bytes, 1, t->count, t->dense, why) : -1;
+    free(frame);
+    return status;
 }
 
-static int load_lists(const fgf_update *updates, size_t clients, frug_decoder *decoder, fgf_load_fn *load, void *ctx,
-                      uint64_t count, float *dense, entry_list *lists, fgio_reason *why) {
-    for (size_t c = 0; c < clients; c++) {
-        void *frame = load(ctx, &updates[c], why);
-        memset(dense, 0, count * sizeof *dense);
-        int status = frame ? add_update(decoder, frame, updates[c].bytes, 1, count, dense, why) : -1;
-        free(frame);
-        if (status == 0 && list_entries(dense, count, updates[c].entries, &lists[c]) != 0)
-            status = fgio_fail(why, "not enough memory");
-        if (status != 0)
+static uint64_t count_nonzero(const float *dense, uint64_t begin, uint64_t end) {
+    uint64_t count = 0;
+    for (uint64_t i = begin; i < end; i++)
+        count += dense[i] != 0;
+    return count;
+}
+
+static uint64_t window_begin(const trimming *t, uint64_t window) {
+    return window * WINDOW < t->count ? window * WINDOW : t->count;
+}
+
+static int count_entries(const trimming *t, fgio_reason *why) {
+    for (size_t c = 0; c < t->clients; c++) {
+        if (decode_update(t, c, why) != 0)
             return -1;
+        for (uint64_t w = 0; w < t->windows; w++)
+            t->entries[w] += (uint32_t)count_nonzero(t->dense, window_begin(t, w), window_begin(t, w + 1));
     }
     return 0;
 }
 
-static int sum_trimmed(const fgf_sum_rule *rule, const fgf_update *updates, const fgf_share *shares, size_t clients,
-                       frug_decoder *decoder, fgf_load_fn *load, void *ctx, uint64_t count, float *mean,
-                       fgio_reason *why) {
-    entry_list *lists = calloc(clients, sizeof *lists);
-    vote *votes = calloc((size_t)WINDOW * clients, sizeof *votes);
-    float *dense = malloc(count * sizeof *dense);
-    int status = lists && votes && dense && count <= UINT32_MAX
-                     ? load_lists(updates, clients, decoder, load, ctx, count, dense, lists, why)
-                     : fgio_fail(why, "not enough memory, or more than 2^32 parameters");
-    for (uint64_t begin = 0; status == 0 && begin < count; begin += WINDOW)
-        trim_window(rule, lists, shares, clients, begin, votes, mean);
-    for (size_t c = 0; lists && c < clients; c++) {
-        free(lists[c].index);
-        free(lists[c].value);
+/* The end of the windows from `first` on whose entries are in memory together: at least one window. */
+static uint64_t last_window(const trimming *t, uint64_t first) {
+    uint64_t end = first + 1, sum = t->entries[first];
+    while (end < t->windows && sum + t->entries[end] <= t->rule->entries_max)
+        sum += t->entries[end++];
+    return end;
+}
+
+static void free_lists(const trimming *t) {
+    for (size_t c = 0; c < t->clients; c++) {
+        free(t->lists[c].index);
+        free(t->lists[c].value);
+        t->lists[c] = (entry_list){0};
     }
-    free(lists);
-    free(votes);
-    free(dense);
+}
+
+static int make_list(const trimming *t, uint64_t begin, uint64_t end, entry_list *list) {
+    uint64_t entries = count_nonzero(t->dense, begin, end);
+    *list = (entry_list){.index = malloc((entries + 1) * sizeof *list->index),
+                         .value = malloc((entries + 1) * sizeof *list->value)};
+    if (!list->index || !list->value)
+        return -1;
+    for (uint64_t i = begin; i < end; i++)
+        if (t->dense[i] != 0) {
+            list->index[list->count] = (uint32_t)i;
+            list->value[list->count++] = t->dense[i];
+        }
+    return 0;
+}
+
+static int make_lists(const trimming *t, uint64_t begin, uint64_t end, fgio_reason *why) {
+    for (size_t c = 0; c < t->clients; c++) {
+        if (decode_update(t, c, why) != 0)
+            return -1;
+        if (make_list(t, begin, end, &t->lists[c]) != 0)
+            return fgio_fail(why, "not enough memory");
+    }
+    return 0;
+}
+
+/* Merges the lists in one window of indices. */
+static void trim_window(const trimming *t, uint64_t begin, float *mean) {
+    uint32_t sent[WINDOW] = {0};
+    for (size_t c = 0; c < t->clients; c++) {
+        entry_list *l = &t->lists[c];
+        for (; l->at < l->count && l->index[l->at] < begin + WINDOW; l->at++) {
+            uint32_t i = (uint32_t)(l->index[l->at] - begin);
+            t->votes[(size_t)i * t->clients + sent[i]++] =
+                (vote){(double)l->value[l->at] * t->shares[c].limit, t->shares[c].weight};
+        }
+    }
+    for (uint32_t i = 0; i < WINDOW; i++)
+        if (sent[i])
+            mean[begin + i] = trimmed_mean(t->rule, &t->votes[(size_t)i * t->clients], sent[i]);
+}
+
+static int trim_ranges(const trimming *t, float *mean, fgio_reason *why) {
+    uint64_t all = 0;
+    int status = 0;
+    for (size_t c = 0; c < t->clients; c++)
+        all += t->updates[c].entries;
+    if (all > t->rule->entries_max)
+        status = count_entries(t, why);
+    for (uint64_t first = 0, end; status == 0 && first < t->windows; first = end) {
+        end = last_window(t, first);
+        status = make_lists(t, window_begin(t, first), window_begin(t, end), why);
+        for (uint64_t w = first; status == 0 && w < end; w++)
+            trim_window(t, w * WINDOW, mean);
+        free_lists(t);
+    }
+    return status;
+}
+
+static int sum_trimmed(trimming *t, float *mean, fgio_reason *why) {
+    t->windows = (t->count + WINDOW - 1) / WINDOW;
+    t->entries = calloc(t->windows + 1, sizeof *t->entries);
+    t->lists = calloc(t->clients + 1, sizeof *t->lists);
+    t->votes = calloc((size_t)WINDOW * t->clients + 1, sizeof *t->votes);
+    int status = t->entries && t->lists && t->votes && t->count <= UINT32_MAX
+                     ? trim_ranges(t, mean, why)
+                     : fgio_fail(why, "not enough memory, or more than 2^32 parameters");
+    free(t->entries);
+    free(t->lists);
+    free(t->votes);
     return status;
 }
 
 int fgf_sum_updates(const fgf_sum_rule *rule, uint64_t round, const fgf_update *updates, size_t updates_count,
-                    frug_decoder *decoder, fgf_load_fn *load, void *ctx, uint64_t count, float *mean,
+                    frug_decoder *decoder, fgf_load_fn *load, void *ctx, uint64_t count, float *scratch, float *mean,
                     fgio_reason *why) {
     fgf_share *shares = calloc(updates_count + 1, sizeof *shares);
     int status = shares && fgf_sum_shares(rule, round, updates, updates_count, shares) == 0
@@ -187,7 +254,16 @@ int fgf_sum_updates(const fgf_sum_rule *rule, uint64_t round, const fgf_update *
                      : fgio_fail(why, "not enough memory");
     memset(mean, 0, count * sizeof *mean);
     if (status == 0 && rule->robust == FGF_ROBUST_TRIM)
-        status = sum_trimmed(rule, updates, shares, updates_count, decoder, load, ctx, count, mean, why);
+        status = sum_trimmed(&(trimming){.rule = rule,
+                                         .updates = updates,
+                                         .shares = shares,
+                                         .clients = updates_count,
+                                         .decoder = decoder,
+                                         .load = load,
+                                         .ctx = ctx,
+                                         .count = count,
+                                         .dense = scratch},
+                             mean, why);
     for (size_t i = 0; status == 0 && rule->robust != FGF_ROBUST_TRIM && i < updates_count; i++) {
         void *frame = load(ctx, &updates[i], why);
         status =

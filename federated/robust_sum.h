@@ -15,6 +15,7 @@
 #include "frugrad.h"
 
 #define FGF_EXAMPLES_LIMIT 10.0
+#define FGF_TRIM_ENTRIES   (UINT64_C(8) << 20)
 
 typedef enum fgf_robust { FGF_ROBUST_MEAN, FGF_ROBUST_CLIP, FGF_ROBUST_TRIM } fgf_robust;
 
@@ -24,8 +25,9 @@ extern const char *const fgf_robust_names[];
 /** How updates are summed. */
 typedef struct fgf_sum_rule {
     fgf_robust robust;
-    double trim;        /* the share that does not count at each end, below 0.5 */
-    double stale_power; /* an update that is s rounds old has the weight (1 + s) to the power of -stale_power */
+    double trim;          /* the share that does not count at each end, below 0.5 */
+    uint64_t entries_max; /* trim: entries of all updates that may be in memory at a time, eight bytes each */
+    double stale_power;   /* an update that is s rounds old has the weight (1 + s) to the power of -stale_power */
 } fgf_sum_rule;
 
 /** The factors of an update in the sum. */
@@ -41,10 +43,11 @@ int fgf_sum_shares(const fgf_sum_rule *rule, uint64_t round, const fgf_update *u
 /** Loads the frame of an update: allocated, for the caller to free; NULL after setting the reason. */
 typedef void *fgf_load_fn(void *ctx, const fgf_update *update, fgio_reason *why);
 
-/** Writes the mean to count floats. Memory: for trim, another count floats and eight bytes for each entry of all
- * updates; otherwise one frame at a time. Returns -1 after setting the reason. */
+/** Writes the mean to count floats; for trim, scratch is as long. Memory: one frame at a time; for trim also what
+ * entries_max allows. Returns -1 after setting the reason. */
 int fgf_sum_updates(const fgf_sum_rule *rule, uint64_t round, const fgf_update *updates, size_t updates_count,
-                    frug_decoder *decoder, fgf_load_fn *load, void *ctx, uint64_t count, float *mean, fgio_reason *why);
+                    frug_decoder *decoder, fgf_load_fn *load, void *ctx, uint64_t count, float *scratch, float *mean,
+                    fgio_reason *why);
 
 /** Decodes a frame into count floats of scratch and computes its norm and its non-zeros. Returns -1 after setting the
  * reason: the frame is invalid, or a value or the norm is not finite. */

@@ -20,6 +20,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -27,6 +28,7 @@
 #define EVENTS       64
 #define TICK_MS      200
 #define ACCEPT_BURST 64
+#define FILES_BESIDE 64u /* descriptors that the process needs besides two of each connection */
 
 void fgf_server_log(fgf_server *s, const char *format, ...) {
     char line[1024];
@@ -94,6 +96,14 @@ static int open_allowed(fgf_server *s, fgio_reason *why) {
 }
 
 /* ---- creation ---- */
+
+/* A connection has two files: the socket, and an update that arrives. */
+size_t fgf_connections_max(void) {
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur < 2 * FILES_BESIDE)
+        return FILES_BESIDE / 2;
+    return (files.rlim_cur - FILES_BESIDE) / 2;
+}
 
 /* An event has the address of the descriptor that it is of, or of a connection. */
 static int watch(fgf_server *s, int *fd) {

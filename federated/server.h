@@ -40,6 +40,9 @@ typedef struct fgf_server_options {
 
 typedef struct fgf_server fgf_server;
 
+/** How many connections the process may have, by its limit of open files. */
+size_t fgf_connections_max(void);
+
 /** Opens the state, and listens. */
 int fgf_server_create(const fgf_server_options *options, fgf_server **server, fgio_reason *why);
 void fgf_server_destroy(fgf_server *server);

@@ -90,6 +90,7 @@ int fgf_state_open(const fgf_state_options *options, fgf_state **out, fgf_book *
     if (!s)
         return fgio_fail(why, "not enough memory");
     s->options = *options;
+    s->options.sum.entries_max = FGF_TRIM_ENTRIES;
     *book = (fgf_book){0};
     int status = create_parts(s, why);
     if (status == 0)
@@ -164,8 +165,8 @@ static int take_step(fgf_state *s, fgio_reason *why) {
 int fgf_state_close_round(fgf_state *s, const fgf_update *updates, size_t count, const fgf_book *book,
                           uint64_t *changes, fgio_reason *why) {
     fgio_reason second;
-    int status =
-        fgf_sum_updates(&s->options.sum, s->round, updates, count, s->decoder, load_frame, s, s->count, s->mean, why);
+    int status = fgf_sum_updates(&s->options.sum, s->round, updates, count, s->decoder, load_frame, s, s->count,
+                                 s->next, s->mean, why);
     if (status == 0)
         status = take_step(s, why);
     if (status == 0) {

@@ -26,14 +26,10 @@ import tempfile
 import threading
 import time
 
+from loopback_port import free_port
+
 WAITS_FOR_ALL = 1e6
 KINDS = ["kill client", "kill server", "cut", "server disk full", "client disk full", "server clock", "client clock"]
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 class Proxy:

@@ -21,18 +21,14 @@ import sys
 import tempfile
 import time
 
+from loopback_port import free_port
+
 CONFIG = "density=0.01,feedback=plain,residual=f32,value=bf16,vectors=sparse,min_size=1"  # as that of federated_peer.c
 HELLO, WELCOME, JOIN, JOINED, PULL, WEIGHTS, CHUNK, OFFER, SEND, CONFIRM, REFUSE = range(1, 12)
 
 
 def message(kind: int, payload: bytes, announced: int = -1) -> bytes:
     return b"FG" + struct.pack("<BBI", 1, kind, len(payload) if announced < 0 else announced) + payload
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 class Server:

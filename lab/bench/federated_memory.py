@@ -14,11 +14,12 @@ import json
 import os
 import platform
 import re
-import socket
 import subprocess
 import sys
 import tempfile
 import time
+
+from loopback_port import free_port
 
 # the default of `frugrad serve` for a model with running statistics
 CONFIG = "segment=tensor,min_size=1,density=0.036,feedback=plain,residual=f32,index=auto,value=sign"
@@ -27,12 +28,6 @@ CONFIG = "segment=tensor,min_size=1,density=0.036,feedback=plain,residual=f32,in
 def memory(pid: int) -> dict:
     with open(f"/proc/{pid}/status", encoding="utf-8") as file:
         return {name: round(int(kib) / 1024, 1) for name, kib in re.findall(r"(VmRSS|VmHWM):\s+(\d+) kB", file.read())}
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def measure(args: argparse.Namespace, root: str) -> dict:

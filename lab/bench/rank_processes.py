@@ -1,7 +1,6 @@
 """Processes of torch.distributed on this machine, and what a turn of some steps costs them: for scripts that measure."""
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -9,13 +8,12 @@ import time
 import torch
 import torch.distributed as dist
 
+from loopback_port import free_port
+
 
 def loopback():
     """Variables for processes that meet over the loopback interface."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    return {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "GLOO_SOCKET_IFNAME": "lo"}
+    return {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "GLOO_SOCKET_IFNAME": "lo"}
 
 
 def spawn(world):

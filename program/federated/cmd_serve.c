@@ -235,16 +235,12 @@ static bool is_stopped(void *ctx) {
     return fgp_client_is_stopped(NULL) || (s->local && fgp_local_clients_have_failed(s->local));
 }
 
-/* As many as the system lets this process have: two files for each, the socket and an update that arrives, and some for
- * the server itself. */
-static size_t connection_limit(void) {
+static void raise_file_limit(void) {
     struct rlimit files;
     if (getrlimit(RLIMIT_NOFILE, &files) != 0)
-        return 256;
+        return;
     files.rlim_cur = files.rlim_max < 65536 ? files.rlim_max : 65536;
     setrlimit(RLIMIT_NOFILE, &files);
-    getrlimit(RLIMIT_NOFILE, &files);
-    return files.rlim_cur > 128 ? (files.rlim_cur - 64) / 2 : 32;
 }
 
 static int create_server(serving *s, fgf_server **server) {
@@ -263,7 +259,8 @@ static int create_server(serving *s, fgf_server **server) {
     o->state.down = fgp_arg(a, "down");
     o->state.job = s->job;
     o->state.rounds = o->rule.rounds = s->training.rounds;
-    o->connections_max = connection_limit();
+    raise_file_limit();
+    o->connections_max = fgf_connections_max();
     o->linger = 30;
     o->ctx = s;
     o->log = fgp_arg_given(a, "quiet") ? NULL : fgp_print_log;

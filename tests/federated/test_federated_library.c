@@ -5,10 +5,10 @@
 #define _GNU_SOURCE /* nftw */
 #include "support/assertions.h"
 #include "support/stderr_capture.h"
+#include "support/temp_tree.h"
 
 #include "frugrad/federated.h"
 
-#include <ftw.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -74,16 +74,9 @@ static int open_scene(void **state) {
     return 0;
 }
 
-static int remove_entry(const char *path, const struct stat *info, int kind, struct FTW *where) {
-    (void)info;
-    (void)kind;
-    (void)where;
-    return remove(path);
-}
-
 static int close_scene(void **state) {
     scene *s = *state;
-    nftw(s->directory, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    temp_tree_remove(s->directory);
     frug_layout_destroy(s->layout);
     free(s);
     return 0;

@@ -158,8 +158,9 @@ static void *load(void *ctx, const fgf_update *update, fgio_reason *why) {
 }
 
 static void sum(updates *u, fgf_sum_rule rule, uint64_t round, float *mean) {
+    static float scratch[N];
     fgio_reason why;
-    assert_int_equal(fgf_sum_updates(&rule, round, u->update, CLIENTS, u->decoder, load, u, N, mean, &why), 0);
+    assert_int_equal(fgf_sum_updates(&rule, round, u->update, CLIENTS, u->decoder, load, u, N, scratch, mean, &why), 0);
 }
 
 static void the_mean_is_weighted_by_examples_and_age(void **state) {
@@ -213,7 +214,7 @@ static int compare_doubles(const void *a, const void *b) {
 
 static void the_trimmed_mean_is_over_those_who_sent_an_index(void **state) {
     updates *u = make_updates(1);
-    const fgf_sum_rule rule = {.robust = FGF_ROBUST_TRIM, .trim = 0.2};
+    const fgf_sum_rule rule = {.robust = FGF_ROBUST_TRIM, .trim = 0.2, .entries_max = FGF_TRIM_ENTRIES};
     fgf_share shares[CLIENTS];
     float mean[N];
     (void)state;
@@ -231,6 +232,20 @@ static void the_trimmed_mean_is_over_those_who_sent_an_index(void **state) {
             want += sent[k] / (double)(count - 2 * drop);
         want *= (double)count / CLIENTS; /* as in a mean: who did not send has sent 0 */
         assert_true(fabs(want - (double)mean[i]) < 1e-5);
+    }
+    free_updates(u);
+}
+
+static void the_trimmed_mean_has_the_same_bits_when_memory_is_for_a_part(void **state) {
+    updates *u = make_updates(1);
+    fgf_sum_rule rule = {.robust = FGF_ROBUST_TRIM, .trim = 0.2, .entries_max = FGF_TRIM_ENTRIES};
+    float whole[N], parts[N];
+    (void)state;
+    sum(u, rule, 5, whole);
+    for (rule.entries_max = 1; rule.entries_max < 4000;
+         rule.entries_max += 1600) { /* three windows, two and one, one */
+        sum(u, rule, 5, parts);
+        assert_memory_equal(parts, whole, sizeof whole);
     }
     free_updates(u);
 }
@@ -259,6 +274,7 @@ int main(void) {
         cmocka_unit_test(the_mean_is_weighted_by_examples_and_age),
         cmocka_unit_test(an_update_a_thousand_times_too_large_is_limited_to_the_median),
         cmocka_unit_test(the_trimmed_mean_is_over_those_who_sent_an_index),
+        cmocka_unit_test(the_trimmed_mean_has_the_same_bits_when_memory_is_for_a_part),
         cmocka_unit_test(what_is_not_finite_or_of_another_round_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,6 +5,7 @@
 #define _GNU_SOURCE /* nftw */
 #include "support/assertions.h"
 #include "support/federated_wire.h"
+#include "support/temp_tree.h"
 
 #include "base/clock.h"
 #include "codec/frame.h"
@@ -12,7 +13,6 @@
 #include "federated/server_internal.h"
 #include "io/files.h"
 
-#include <ftw.h>
 #include <math.h>
 #include <poll.h>
 #include <pthread.h>
@@ -116,13 +116,6 @@ static int open_scene(void **state) {
     return 0;
 }
 
-static int remove_entry(const char *path, const struct stat *info, int kind, struct FTW *where) {
-    (void)info;
-    (void)kind;
-    (void)where;
-    return remove(path);
-}
-
 static int close_scene(void **state) {
     scene *s = *state;
     if (s->server)
@@ -131,7 +124,7 @@ static int close_scene(void **state) {
         fgf_key_destroy(s->key[i]);
     fgf_key_destroy(s->server_key);
     frug_layout_destroy(s->layout);
-    nftw(s->directory, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    temp_tree_remove(s->directory);
     free(s);
     return 0;
 }

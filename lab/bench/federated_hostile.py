@@ -6,7 +6,8 @@
 
 A line for each attack: what the server said about it, how many rounds two clients of the run closed meanwhile, and the
 peak memory of the server before and after (VmHWM, KiB). Then mutated messages with valid keys for some seconds, and
-runs in which 3 of 32 clients send wrong updates. Exit status 1, after the reason, when one was not contained.
+runs in which 3 of 32 clients send wrong updates; with --only-poison, these alone. Exit status 1, after the reason, when
+one was not contained.
 """
 import argparse
 import json
@@ -24,6 +25,7 @@ import time
 from loopback_port import free_port
 
 CONFIG = "density=0.01,feedback=plain,residual=f32,value=bf16,vectors=sparse,min_size=1"  # as that of federated_peer.c
+CASES = "none/clip,times1000/clip,flipped/clip,nan/clip,none/trim,times1000/trim,flipped/trim"
 HELLO, WELCOME, JOIN, JOINED, PULL, WEIGHTS, CHUNK, OFFER, SEND, CONFIRM, REFUSE = range(1, 12)
 
 
@@ -34,12 +36,12 @@ def message(kind: int, payload: bytes, announced: int = -1) -> bytes:
 class Server:
     """`frugrad serve` with its log."""
 
-    def __init__(self, args: argparse.Namespace, root: str, name: str, options: list):
+    def __init__(self, args: argparse.Namespace, root: str, name: str, options: list, config: str = CONFIG):
         self.root, self.port, self.log, self.save = root, free_port(), f"{root}/{name}.log", f"{root}/{name}"
         self.address = f"127.0.0.1:{self.port}"
         command = [args.program, "serve", "--model", "mlp", "--data", "builtin", "--clients", f"{root}/clients.txt",
                    "--listen", self.address, "--save", self.save, "--key", f"{root}/server", "--config",
-                   CONFIG] + options
+                   config] + options
         with open(self.log, "w", encoding="utf-8") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log)
         self.wait_for("listening")
@@ -325,7 +327,7 @@ def run_poison(args: argparse.Namespace, root: str, kind: str, robust: str) -> d
     """29 clean clients and 3 that are not; without a kind, 32 clean ones."""
     server = Server(args, root, f"poison-{kind}-{robust}",
                     ["--samples", "6400", "--rounds", str(args.rounds), "--local-steps", "4", "--deadline", "5", "--robust",
-                     robust, "--eval-every", str(args.rounds), "--quorum", "29"])
+                     robust, "--eval-every", "5", "--quorum", "29", "--seed", str(args.seed)], args.config)
     processes = []
     try:
         for number in range(32):
@@ -344,7 +346,8 @@ def run_poison(args: argparse.Namespace, root: str, kind: str, robust: str) -> d
         status = json.load(file)
     wrong = [c for c in status["clients"] if c["name"] in ("key-0", "key-1", "key-2")]
     last = status["history"][-1]
-    return {"attack": f"poison_{kind}", "robust": robust, "clients": 32, "wrong_clients": 0 if kind == "none" else 3,
+    curve = [(r["round"], r["eval_accuracy"]) for r in status["history"] if r["eval_accuracy"] is not None]
+    return {"attack": f"poison_{kind}", "robust": robust, "config": args.config, "seed": args.seed, "curve": curve, "clients": 32, "wrong_clients": 0 if kind == "none" else 3,
             "rounds": status["round"], "accuracy": last["eval_accuracy"], "loss": last["eval_loss"],
             "limited_of_wrong": sum(c["limited"] for c in wrong),
             "refused_of_wrong": sum(c["refused"].get("invalid", 0) for c in wrong)}
@@ -356,6 +359,10 @@ def main() -> None:
     parser.add_argument("--peer", default="build/dev/tests/federated_peer")
     parser.add_argument("--seconds", type=float, default=180, help="of mutated messages")
     parser.add_argument("--rounds", type=int, default=20, help="of the runs with wrong updates; 0: none of them")
+    parser.add_argument("--only-poison", action="store_true", help="only the runs with wrong updates")
+    parser.add_argument("--config", default=CONFIG, help="of the runs with wrong updates")
+    parser.add_argument("--cases", default=CASES, help="of the runs with wrong updates: KIND/ROBUST, ...")
+    parser.add_argument("--seed", type=int, default=1, help="of the runs with wrong updates")
     parser.add_argument("--out", help="append lines to this file")
     args = parser.parse_args()
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
@@ -365,13 +372,11 @@ def main() -> None:
             subprocess.run([args.program, "keygen", f"{root}/{name}"], check=True, stdout=subprocess.DEVNULL)
         with open(f"{root}/clients.txt", encoding="utf-8") as file:
             listed = file.read()
-        lines = run_attacks(args, root)
+        lines = [] if args.only_poison else run_attacks(args, root)
         with open(f"{root}/clients.txt", "w", encoding="utf-8") as file:
             file.write(listed)
-        cases = [("none", "clip"), ("times1000", "clip"), ("flipped", "clip"), ("nan", "clip"), ("times1000", "trim"),
-                 ("flipped", "trim")]
-        for kind, robust in cases if args.rounds else []:
-            lines.append(run_poison(args, root, kind, robust))
+        for case in args.cases.split(",") if args.rounds else []:
+            lines.append(run_poison(args, root, *case.split("/")))
             print(json.dumps(lines[-1]), flush=True)
     if args.out:
         with open(args.out, "a", encoding="utf-8") as file:

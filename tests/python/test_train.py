@@ -25,6 +25,7 @@ from frugrad.torch.trainer.flat import Flat  # noqa: E402
 from frugrad.torch.trainer.loop import Clip  # noqa: E402
 from frugrad.torch.trainer.optimizers import FlatOptimizer  # noqa: E402
 from frugrad.torch.trainer.power_sgd import PowerSGD  # noqa: E402
+from frugrad.torch.trainer.pretrained import load_images, read_safetensors  # noqa: E402
 from frugrad.torch.trainer.learning_rate import parse_schedule  # noqa: E402
 from frugrad.torch.trainer.simulated_frames import can_simulate, simulate  # noqa: E402
 from frugrad.torch.trainer.wordpiece import WordPiece  # noqa: E402
@@ -146,6 +147,33 @@ class Learning(Case):
         self.assertEqual(params("resnet50"), 23_520_842)  # with the stem of small images and ten classes
         self.assertEqual(deep("gpt2-small", 50257), 124_439_808)
         self.assertEqual(deep("bert-base", 30522), 109_482_240 - 2 * 768 + 2 * 769)  # no segments; a classifier
+
+    def test_saved_weights_continue_a_run(self):
+        """A model, written and read again, has the loss that it had."""
+        path = self.folder / "saved.safetensors"
+        words = ["--data", self.folder / "cifar10", "--method", "dense", "--workers", 1, "--no-augment", "--optimizer",
+                 "adamw"]
+        vit, deeper = ("--model", "vit:patch=8,layers=1,width=16,heads=2"), ("--model", "vit:patch=8,width=16,heads=2")
+        first = self.run_main(*vit, *words, "--steps", 24, "--batch", 8, "--rate", 1e-2, "--save", path)
+        again = self.run_main(*vit, *words, "--steps", 1, "--batch", 8, "--rate", 1e-12, "--weights", path)
+        self.assertLess(first["train_loss"], 0.95 * math.log(10))
+        self.assertAlmostEqual(first["loss"], again["loss"], places=5)
+        self.assertIn("has no tensor 'blocks.1", self.run_main(*deeper, *words, "--steps", 1, "--weights", path, code=1))
+        few = [*words, "--steps", 1, "--batch", 4, "--rate", 1e-12]
+        self.run_main("--model", "resnet20", *few, "--save", path)
+        self.assertIn("layer3.2.bn2.running_var", read_safetensors(path))
+        self.assertIn("cannot write", self.images("--save", self.folder / "no" / "file", steps=1, code=1))
+
+    @unittest.skipUnless((DATA / "weights").is_dir() and (DATA / "cifar10").is_dir(), "no FRUGRAD_DATA")
+    def test_published_weights_classify(self):
+        with lzma.open(DATA / "cifar10" / "test_batch.bin.xz") as file:
+            rows = torch.frombuffer(bytearray(file.read(3073 * 64)), dtype=torch.uint8).view(-1, 3073)
+        mean, std = (torch.tensor(x).view(3, 1, 1) for x in ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]))
+        model = models.parse_model("resnet20").build(0).eval()
+        load_images(model, DATA / "weights" / "resnet-cifar10" / "resnet20_cifar10.safetensors")
+        with torch.no_grad():
+            answers = model((rows[:, 1:].view(-1, 3, 32, 32) / 255 - mean) / std).argmax(1)
+        self.assertGreater((answers == rows[:, 0]).float().mean(), 0.85)
 
     def test_augmented_images_differ(self):
         base = ["--model", "resnet18:width=4", "--data", self.folder / "cifar10", "--steps", 2, "--batch", 8]
@@ -297,6 +325,7 @@ class Judging(Case):
             (["--model", "gpt2-small:layers=x"], "'x' is not a number"),
             (["--model", "gpt2-small:deep=2"], "no option 'deep'"),
             (["--model", "gpt2-small:width=30,heads=4"], "no whole number"),
+            (["--weights", "x.safetensors"], "gpt2-small has no pretrained weights here"),
             (["--workers", "0"], "'0' is not a whole number"),
             (["--rate", "-1"], "'-1' is not a number above 0"),
             (["--tokens", "letters"], "letters"),
@@ -308,6 +337,8 @@ class Judging(Case):
         self.assertIn("required: --model", self.run_main("--data", ".", "--steps", 1, code=2))
         self.assertIn("no such directory", self.text("--data", self.folder / "nothing", code=1))
         self.assertIn("fewer than a step takes", self.text("--batch", "100000", code=1))
+        self.assertIn("patch=5 does not divide", self.run_main(
+            "--model", "vit:patch=5", "--data", self.folder / "cifar10", "--steps", 1, code=2))
         self.assertIn("cannot write", self.text("--metrics", self.folder / "no" / "log", code=1))
 
 

@@ -32,7 +32,7 @@ from .trainer.learning_rate import parse_schedule
 from .trainer.local_run import GossipRun, LocalRun, check_own_optimizer, has_own_weights
 from .trainer.passes import make_passes
 from .trainer.power_sgd import PowerSGD, parse_rank
-from .trainer.pretrained import load_bert
+from .trainer.pretrained import floats_of, load_bert, load_images, write_safetensors
 from .trainer.sentences import Sentences
 from .trainer.sparse_run import Exchanged, SparseRun, check_sparse, read_sparse, sparse_method
 from .trainer.simulated_frames import can_simulate, simulate
@@ -72,9 +72,9 @@ def _limit(text: str) -> Optional[float]:
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="python3 -m frugrad.torch.train", description=__doc__.split("\n")[0], allow_abbrev=False)
     add = parser.add_argument
-    add("--model", required=True, help="resnet18, resnet20, resnet50, gpt2-small, minilm, bert-small, bert-base; options as"
-        " gpt2-small:layers=2")
-    add("--weights", help="minilm: a safetensors file with pretrained weights")
+    add("--model", required=True, help="resnet20, resnet32, resnet18, resnet50, vit, gpt2-small, minilm,"
+        " bert-small, bert-base; options as gpt2-small:layers=2")
+    add("--weights", help="minilm and models of images: a safetensors file with pretrained weights")
     add("--data", required=True, help="directory with CIFAR-10's binary files, a text or its tokens, or SST-2, CoLA or"
         " MRPC, also as .xz")
     add("--tokens", help="texts: bytes, or none for files of tokens; sentences: a WordPiece vocabulary")
@@ -104,6 +104,7 @@ def _parser() -> argparse.ArgumentParser:
         " operation by operation, replayed as CUDA graphs, or these of compiled blocks; auto: graph on a GPU, else"
         " eager [auto]")
     add("--no-augment", action="store_true", help="images as they are")
+    add("--save", metavar="FILE", help="write the weights at the end as a safetensors file")
     add("--json", action="store_true", help="print the summary as one JSON object")
     add("--quiet", action="store_true", help="print no progress")
     add("--metrics", metavar="FILE", help="a line of JSON for each step and each evaluation")
@@ -115,8 +116,8 @@ def _open_task(model: Model, args: argparse.Namespace, device: torch.device) -> 
     """The task of a model, with its data."""
     if not Path(args.data).is_dir():
         raise RunError(f"{args.data}: no such directory")
-    if args.weights is not None and model.name != "minilm":
-        raise UsageError(f"--weights: {model.name} has no pretrained weights here; minilm has")
+    if args.weights is not None and model.name != "minilm" and model.task != "images":
+        raise UsageError(f"--weights: {model.name} has no pretrained weights here; minilm and models of images have")
     common = Path(args.data), device, args.seed, args.hold_out
     if model.task == "images":
         if args.tokens is not None:
@@ -232,7 +233,7 @@ def train(args: argparse.Namespace) -> dict:
     torch.manual_seed(args.seed)
     model = named.build(task.vocab).to(device)
     if args.weights is not None:
-        load_bert(model, Path(args.weights))
+        (load_images if named.task == "images" else load_bert)(model, Path(args.weights))
     flat = Flat(model, config, device)
     every = int(config.option("local"))
     rounds = -(-args.steps // every) if every else args.steps
@@ -267,6 +268,8 @@ def train(args: argparse.Namespace) -> dict:
         result = run.train()
     finally:
         log.close()
+    if args.save is not None:
+        write_safetensors(Path(args.save), floats_of(model))
     return _summary(args, result, run, sum(run.clock.steps) / 1e3, exchange.text or config.text)
 
 

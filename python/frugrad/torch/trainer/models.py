@@ -1,4 +1,4 @@
-"""Models by name: residual networks for small images, GPT-2, and BERTs that classify sentences.
+"""Models by name: residual networks and a vision transformer for small images, GPT-2, and BERTs that classify sentences.
 
 A name may have options behind a colon, as ``gpt2-small:layers=2,width=64``. Modules and attributes have names that
 ``frugrad.torch.roles`` knows, so that attention heads are found.
@@ -163,7 +163,7 @@ class BertAttention(nn.Module):
         self.num_heads, self.dropout = heads, dropout
         self.query, self.key, self.value, self.o_proj = (_linear(width, width, 0.02) for _ in range(4))
 
-    def forward(self, x: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, seen: Optional[torch.Tensor]) -> torch.Tensor:
         q, k, v = (_heads(part(x), self.num_heads) for part in (self.query, self.key, self.value))
         y = attend(q, k, v, seen, self.dropout if self.training else 0.0, False)
         return self.o_proj(y.transpose(1, 2).reshape(x.shape))
@@ -205,12 +205,47 @@ class Bert(nn.Module):
         return self.classifier(self.drop(torch.tanh(self.pooler(x[:, 0]))))
 
 
+class ViTBlock(nn.Module):
+    def __init__(self, width: int, heads: int, dropout: float):
+        super().__init__()
+        self.ln1, self.ln2, self.drop = nn.LayerNorm(width), nn.LayerNorm(width), nn.Dropout(dropout)
+        self.attention = BertAttention(width, heads, dropout)
+        self.up, self.down = _linear(width, 4 * width, 0.02), _linear(4 * width, width, 0.02)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x + self.drop(self.attention(self.ln1(x), None))
+        return x + self.drop(self.down(F.gelu(self.up(self.ln2(x)))))
+
+
+class ViT(nn.Module):
+    """A vision transformer for images of 32 x 32 and ten classes, which a first token stands for."""
+
+    def __init__(self, _: int, patch: int, layers: int, width: int, heads: int, dropout: float):
+        super().__init__()
+        if 32 % patch:
+            raise UsageError(f"--model: patch={patch} does not divide the 32 pixels of an image's side")
+        self.patches, self.drop = nn.Conv2d(3, width, patch, patch), nn.Dropout(dropout)
+        self.first, self.positions = _table(1, width), _table((32 // patch) ** 2 + 1, width)
+        self.blocks = nn.ModuleList(ViTBlock(width, heads, dropout) for _ in range(layers))
+        self.ln, self.classifier = nn.LayerNorm(width), _linear(width, 10, 0.02)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        patches = self.patches(x).flatten(2).transpose(1, 2)
+        x = torch.cat([self.first.weight.expand(len(x), 1, -1).to(patches.dtype), patches], 1)
+        x = self.drop(x + self.positions.weight)
+        for block in self.blocks:
+            x = block(x)
+        return self.classifier(self.ln(x[:, 0]))
+
+
 # ---- names
 
 _TABLE: Dict[str, Tuple[str, Callable[..., nn.Module], Dict[str, float]]] = {
     "resnet20": ("images", _resnet([3, 3, 3], 1, True), {"width": 16}),
+    "resnet32": ("images", _resnet([5, 5, 5], 1, True), {"width": 16}),
     "resnet18": ("images", _resnet([2, 2, 2, 2], 1), {"width": 64}),
     "resnet50": ("images", _resnet([3, 4, 6, 3], 4), {"width": 64}),
+    "vit": ("images", ViT, {"patch": 4, "layers": 6, "width": 192, "heads": 6, "dropout": 0.0}),
     "gpt2-small": ("language", GPT2, {"layers": 12, "width": 768, "heads": 12, "length": 1024, "dropout": 0.1}),
     "bert-base": ("sentences", Bert, {"layers": 12, "width": 768, "heads": 12, "length": 512, "dropout": 0.1}),
     "minilm": ("sentences", functools.partial(Bert, segments=True),
@@ -229,7 +264,7 @@ def parse_model(text: str) -> Model:
     for part in rest.split(",") if rest else ():
         key, _, value = part.partition("=")
         if key not in options:
-            raise UsageError(f"--model: {name} has no option '{key}'; it has {', '.join(options)}")
+            raise UsageError(f"--model: {name} has no option '{key}'; it has {', '.join(options) or 'none'}")
         try:
             options[key] = float(value) if key == "dropout" else int(value)
         except ValueError:

@@ -1,4 +1,4 @@
-"""Weights of a pretrained BERT from a safetensors file, with the names that Hugging Face's models have."""
+"""Pretrained weights from safetensors files, BERTs' with the names of Hugging Face, and weights to such files."""
 
 import json
 import math
@@ -7,8 +7,10 @@ from typing import Dict
 
 import torch
 
+from .._floats import tensor_bytes
 from . import RunError
 from .data_files import read
+from .models import PaddedShortcut, Residual
 
 _TYPES = {"F32": (torch.float32, 4), "F16": (torch.float16, 2), "BF16": (torch.bfloat16, 2)}
 _NAMES = {  # ours, theirs; of a layer behind layers.N and encoder.layer.N
@@ -45,6 +47,24 @@ def _tensor(raw: bytearray, begin: int, entry: dict) -> torch.Tensor:
     return torch.frombuffer(raw, dtype=dtype, count=math.prod(shape), offset=begin + first).view(shape).float()
 
 
+def write_safetensors(path: Path, tensors: Dict[str, torch.Tensor]) -> None:
+    """Write tensors as F32, in the order that they are given in."""
+    header, at = {}, 0
+    for name, tensor in tensors.items():
+        end = at + 4 * tensor.numel()
+        header[name] = {"dtype": "F32", "shape": list(tensor.shape), "data_offsets": [at, end]}
+        at = end
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    try:
+        with open(path, "wb") as file:
+            file.write(len(text).to_bytes(8, "little") + text)
+            for tensor in tensors.values():
+                file.write(tensor_bytes(tensor.detach().float().flatten().view(torch.uint8)))
+    except OSError as error:
+        raise RunError(f"{path}: cannot write: {error}") from None
+
+
 def _theirs(name: str) -> str:
     module, _, kind = name.rpartition(".")
     if not module.startswith("layers."):
@@ -68,4 +88,41 @@ def load_bert(model: torch.nn.Module, path: Path) -> None:
             found = found[:len(weight)]
         if found.shape != weight.shape:
             raise RunError(f"{path}: '{_theirs(name)}' is {list(found.shape)}; the model has {list(weight.shape)}")
+        weight.copy_(found)
+
+
+# ---- images
+
+_INSIDE = {"body.0": "conv1", "body.1": "bn1", "body.3": "conv2", "body.4": "bn2"}
+
+
+def _cifar_name(name: str, blocks: int) -> str:
+    """The usual name of a tensor of a ResNet for CIFAR-10, which has ``blocks`` in each of three stages."""
+    number, _, rest = name.partition(".")
+    at = int(number) - 3  # behind the first convolution, its norm and ReLU
+    if at < 0:
+        return ("conv1.", "bn1.")[int(number)] + rest
+    if at >= 3 * blocks:
+        return "linear." + rest
+    inside, _, kind = rest.rpartition(".")
+    return f"layer{at // blocks + 1}.{at % blocks}.{_INSIDE[inside]}.{kind}"
+
+
+def floats_of(model: torch.nn.Module) -> Dict[str, torch.Tensor]:
+    """The weights and running statistics of a model; of ResNet-20 and -32 by the names of `frugrad train`."""
+    found = {name: tensor for name, tensor in model.state_dict().items() if tensor.is_floating_point()}
+    if not any(isinstance(module, PaddedShortcut) for module in model.modules()):
+        return found
+    blocks = sum(isinstance(module, Residual) for module in model.modules()) // 3
+    return {_cifar_name(name, blocks): tensor for name, tensor in found.items()}
+
+
+@torch.no_grad()
+def load_images(model: torch.nn.Module, path: Path) -> None:
+    """Set all weights and running statistics of a model for images."""
+    tensors = read_safetensors(path)
+    for name, weight in floats_of(model).items():
+        found = tensors.get(name)
+        if found is None or found.shape != weight.shape:
+            raise RunError(f"{path}: has no tensor '{name}' of shape {list(weight.shape)}")
         weight.copy_(found)

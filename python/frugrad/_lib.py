@@ -124,6 +124,11 @@ class DeltaTotals(Structure):
     _fields_ = [("records", c_uint64), ("base", c_uint64), ("result", c_uint64)]
 
 
+class CompactTensor(Sized):
+    _fields_ = [("struct_size", c_size_t), ("name", c_char_p), ("code", c_int), ("input_first", c_int),
+                ("ndim", c_uint32), ("shape", c_uint64 * MAX_DIMS), ("data", c_void_p)]
+
+
 class CompactInfo(Sized):
     _fields_ = [("struct_size", c_size_t), ("code", c_int), ("input_first", c_int), ("bytes", c_uint64),
                 ("name", c_void_p), ("name_len", c_size_t), ("ndim", c_uint32), ("shape", c_uint64 * MAX_DIMS),
@@ -255,6 +260,10 @@ _FUNCTIONS = {
     "frug_delta_check": ([_ADDRESS, c_size_t, POINTER(DeltaTotals)], "status"),
     "frug_delta_apply_all": ([_ADDRESS, c_size_t, c_int, POINTER(DeltaTensor), c_size_t, c_int], "status"),
     "frug_delta_indices": ([_ADDRESS, c_size_t, _ADDRESS], "status"),
+    "frug_compact_bound": ([POINTER(CompactTensor), POINTER(c_size_t)], "status"),
+    "frug_compact_write": ([POINTER(CompactTensor), _ADDRESS, c_size_t, POINTER(c_size_t)], "status"),
+    "frug_compact_add": ([POINTER(CompactTotals), POINTER(CompactInfo)], None),
+    "frug_compact_end": ([POINTER(CompactTotals), _ADDRESS, c_size_t, POINTER(c_size_t)], "status"),
     "frug_compact_check": ([_ADDRESS, c_size_t, POINTER(CompactTotals)], "status"),
     "frug_compact_read": ([_ADDRESS, c_size_t, POINTER(CompactInfo)], "status"),
     "frug_compact_decode": ([POINTER(CompactInfo), _ADDRESS], None),

@@ -1,6 +1,6 @@
 """FruGrad in PyTorch: a communication hook for DistributedDataParallel, and optimizers."""
 
-from .compact import PackedLinear, load, load_state
+from .compact import PackedLinear, load, load_state, save
 from .convert import optimizer
 from .ddp import DDPState, hook
 from .functional import compress, decompress, frame_length
@@ -8,7 +8,8 @@ from .accelerate_hook import accelerate
 from .fsdp_hook import FSDPState, fsdp
 from .local_steps import LocalSteps
 from .sgc import SGC
+from .sparsify import Sparsify
 from .streaming import StreamingOptimizer
 
-__all__ = ["DDPState", "FSDPState", "LocalSteps", "PackedLinear", "SGC", "StreamingOptimizer", "accelerate", "compress",
-           "decompress", "frame_length", "fsdp", "hook", "load", "load_state", "optimizer"]
+__all__ = ["DDPState", "FSDPState", "LocalSteps", "PackedLinear", "SGC", "Sparsify", "StreamingOptimizer", "accelerate", "compress",
+           "decompress", "frame_length", "fsdp", "hook", "load", "load_state", "optimizer", "save"]

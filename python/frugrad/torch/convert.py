@@ -113,9 +113,13 @@ class ConvertedOptimizer(torch.optim.Optimizer):
                 loss = closure()
         if not self._merged and self._rule is not None and self._rule.merges:
             self._begin_merging(self._source)
-        self._inner.param_groups = [part for group in self.param_groups for part in self._parts(group)]
+        self._inner.param_groups = self.step_groups()
         self._inner.step()
         return loss
+
+    def step_groups(self) -> List[Dict[str, Any]]:
+        """The param groups with the options by which they step."""
+        return [part for group in self.param_groups for part in self._parts(group)]
 
     def _begin_merging(self, source: Any) -> None:
         """From the first compressed gradient on, the residual is the momentum."""

@@ -28,6 +28,7 @@ from .exchange import Exchange, config_items, layout_items
 from .nonfinite import CHOICES, DeviceWatch, HostWatch
 from .pipeline import Clock, ExchangeThread, RemoteError, Times
 from .roles import describe
+from .sparsify import Sparsify, check_sparse, require_sparsify
 from .transport import Comm, host_group
 
 
@@ -44,20 +45,39 @@ class _Plan:
         self.device = buffer.device
         self.exchange: Union[ReducerBucket, _OnDevice, None] = None
         self.stage: Optional[torch.Tensor] = None
+        self.kept: Optional[torch.Tensor] = None  # positions of weights that are not pruned; None: all
 
     def fits(self, params: List[torch.Tensor], buffer: torch.Tensor) -> bool:
         return (buffer.data_ptr() == self.address and buffer.numel() == self.numel and buffer.dtype == self.dtype
                 and len(params) == len(self.params) and all(map(operator.is_, params, self.params)))
 
     def floats(self, buffer: torch.Tensor, device: torch.device = torch.device("cpu")) -> torch.Tensor:
-        """The bucket as float32 on the host or another device: itself, or a copy that is made again at every step."""
-        if buffer.dtype == torch.float32 and buffer.device == device:
+        """The bucket as float32 on the host or another device: itself, or a copy that is made again at every step.
+
+        Without pruned weights, where there are any.
+        """
+        if buffer.dtype == torch.float32 and buffer.device == device and self.kept is None:
             return buffer
-        if self.stage is None or self.stage.device != device:
-            self.stage = torch.empty(buffer.numel(), dtype=torch.float32, device=device,
+        values = buffer if self.kept is None else buffer.index_select(0, self.kept)
+        if self.stage is None or self.stage.device != device or len(self.stage) != len(values):
+            self.stage = torch.empty(len(values), dtype=torch.float32, device=device,
                                      pin_memory=buffer.is_cuda and device.type == "cpu")
-        self.stage.copy_(buffer)
+        self.stage.copy_(values)
         return self.stage
+
+    def put(self, floats: torch.Tensor, buffer: torch.Tensor) -> None:
+        """Write to the bucket what ``floats()`` returned, changed; pruned weights have a gradient of zero."""
+        if floats is buffer:
+            return
+        if self.kept is None:
+            buffer.copy_(floats, non_blocking=True)
+        else:
+            buffer.zero_().index_copy_(0, self.kept, floats.to(buffer.device, buffer.dtype, non_blocking=True))
+
+    def written(self, floats: torch.Tensor, buffer: torch.Tensor) -> torch.Tensor:
+        """The bucket, after ``put()``."""
+        self.put(floats, buffer)
+        return buffer
 
 
 class Snapshot(NamedTuple):
@@ -86,6 +106,8 @@ class DDPState:
                    ranks get a NaN in the step's last bucket, as from DDP; costs an exchange of one number a step
     scaler         the GradScaler, if there is one. It sees overflows (``nonfinite="propagate"``), and when its scale
                    changes, so do the residuals
+    sparsify       the ``Sparsify`` that prunes the model's weights, if there is one: then nothing is sent or stored of
+                   pruned weights, and ``min_size`` is 0 unless the config has one
 
     Momentum. An optimizer's momentum and a residual both accumulate old gradients, and together they overshoot. So the
     residual is the momentum (``feedback=merged``), and ``frugrad.torch.optimizer()`` takes it out of the optimizer, at
@@ -125,7 +147,7 @@ class DDPState:
     def __init__(self, model: Optional[torch.nn.Module] = None, config: str = "frugrad",
                  optimizer: Union[torch.optim.Optimizer, Sequence[torch.optim.Optimizer], None] = None, *,
                  total_steps: int = 0, process_group: Any = None, start_iter: int = DENSE_START, threads: int = 1,
-                 nonfinite: str = "skip", scaler: Any = None):
+                 nonfinite: str = "skip", scaler: Any = None, sparsify: Optional[Sparsify] = None):
         if model is not None:
             refuse_sharded(require_model(model, "DDPState"), "DDPState")
         if nonfinite not in CHOICES:
@@ -135,8 +157,13 @@ class DDPState:
         optimizers = listed(optimizer, "DDPState")
         if start_iter < 0 or total_steps < 0:
             raise ValueError(f"start_iter ({start_iter}) and total_steps ({total_steps}) must not be negative")
+        self._sparsify = require_sparsify(sparsify, model)
+        if sparsify is not None and isinstance(config, str) and "min_size=" not in config:
+            config += ",min_size=0"
         self.config = hook_config(config, optimizers)
         check(self.config, config, optimizers)
+        if sparsify is not None:
+            check_sparse(self.config)
         self.total_steps, self.start_iter, self.threads = total_steps, start_iter, threads
         self.step = 0  # iterations so far, dense ones included
         self._group = process_group
@@ -163,6 +190,8 @@ class DDPState:
         self._warmup = int(self.config.option("warmup"))
         self.compressing = False  # whether a gradient has been compressed by now
         self._bind(optimizers)
+        if sparsify is not None:
+            sparsify.bind(self._masks_changed)
 
     def _bind(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
         """Tell optimizers that frugrad.torch.optimizer() made which parameters are compressed, and when."""
@@ -240,7 +269,7 @@ class DDPState:
     def _merged(self, state: Union[dict, Sequence[dict]]) -> dict:
         whole = checkpoint.merge(state)
         if self._model is not None:
-            checkpoint.require_same_model(whole, map(_flattened, self._known.values()))
+            checkpoint.require_same_model(whole, map(self._sent, self._known.values()))
         return whole
 
     def _together(self, work: Callable[[], Any]) -> Any:
@@ -341,6 +370,8 @@ class DDPState:
         params, plan = bucket.parameters(), self._plans.get(index)
         if plan is None or not plan.fits(params, buffer):
             plan = self._plans[index] = self._new_plan(index, params, buffer)
+        if self._sparsify is not None:
+            self._sparsify.see_gradients(params, buffer)
         times = plan.times
         times.calls += 1
         times.bytes_dense += plan.bytes
@@ -379,23 +410,26 @@ class DDPState:
     def _new_plan(self, index: int, params: List[torch.Tensor], buffer: torch.Tensor) -> _Plan:
         if buffer.layout != torch.strided:
             raise TypeError("the hook takes no sparse gradients: make embeddings with sparse=False")
-        return _Plan(params, buffer, self._times.setdefault(index, Times()))
+        plan = _Plan(params, buffer, self._times.setdefault(index, Times()))
+        plan.kept = self._sparsify.kept_index(params) if self._sparsify is not None else None
+        return plan
 
     def _dense(self, plan: _Plan, buffer: torch.Tensor) -> torch.futures.Future:
         """The mean as DDP computes it; types that gloo cannot sum are sent as float32."""
-        plan.times.bytes_sent += buffer.numel() * buffer.element_size()
+        kept = buffer if plan.kept is None else buffer.index_select(0, plan.kept)
+        plan.times.bytes_sent += kept.numel() * kept.element_size()
         if self._exchange.device.type != "cpu":
-            buffer.div_(self._exchange.size)
-            return self._exchange.sum(buffer).get_future().then(lambda future: future.value()[0])
+            kept.div_(self._exchange.size)
+            return self._exchange.sum(kept).get_future().then(lambda _: plan.written(kept, buffer))
         native = not buffer.is_cuda and buffer.dtype in (torch.float32, torch.float64)
-        values = (buffer if native else plan.floats(buffer)).div_(self._exchange.size)
+        values = (kept if native else plan.floats(buffer)).div_(self._exchange.size)
         work = self._exchange.sum(values)
 
         def end() -> None:  # not on a thread of gloo's, which must not run Python when the interpreter ends
             with Clock(plan.times, "wait"):
                 work.wait()
 
-        return self._thread.submit(lambda: self._finish(end, buffer, values), buffer)
+        return self._thread.submit(lambda: self._finish(end, plan, buffer, values), buffer)
 
     def _compressed(self, plan: _Plan, buffer: torch.Tensor, last: bool) -> torch.futures.Future:
         if plan.exchange is None:
@@ -411,7 +445,7 @@ class DDPState:
 
         watch = self._watch if last and isinstance(self._watch, HostWatch) else None
         end = functools.partial(self._exchange_on_host, exchange, step, floats, times, watch)
-        return self._thread.submit(lambda: self._finish(end, buffer, floats), buffer)
+        return self._thread.submit(lambda: self._finish(end, plan, buffer, floats), buffer)
 
     @staticmethod
     def _exchange_on_host(exchange: ReducerBucket, step: int, floats: torch.Tensor, times: Times,
@@ -431,7 +465,7 @@ class DDPState:
         self._error = exchange.error
         self._start_second()
         exchange.send()
-        finish = functools.partial(self._finish_on_device, exchange, buffer, floats, times, watch if last else None)
+        finish = functools.partial(self._finish_on_device, exchange, plan, buffer, floats, watch if last else None)
         future, release = self._thread.prepare(finish, buffer, streams.sum_stream, bool(self._direct))
         self._first_half = (exchange, times, release)
         if last or (self._direct and self._reduce == "gather"):
@@ -441,13 +475,12 @@ class DDPState:
         return future
 
     @staticmethod
-    def _finish_on_device(exchange: _OnDevice, buffer: torch.Tensor, floats: torch.Tensor, times: Times,
+    def _finish_on_device(exchange: _OnDevice, plan: _Plan, buffer: torch.Tensor, floats: torch.Tensor,
                           watch: Optional[DeviceWatch]) -> None:
-        exchange.end(floats, times)
+        exchange.end(floats, plan.times)
         if watch is not None:
             watch.end_step(floats)
-        if floats is not buffer:
-            buffer.copy_(floats, non_blocking=True)
+        plan.put(floats, buffer)
 
     def _raise_device_error(self) -> None:
         """On a device: raise the errors of frames of the previous step, whose gradient was zero. Where a rank failed with
@@ -478,10 +511,10 @@ class DDPState:
             release()
 
     @staticmethod
-    def _finish(end: Callable[[], None], buffer: torch.Tensor, floats: torch.Tensor) -> None:
+    def _finish(end: Callable[[], None], plan: _Plan, buffer: torch.Tensor, floats: torch.Tensor) -> None:
         end()
         if floats is not buffer:
-            buffer.copy_(floats)
+            plan.put(floats, buffer)
             _wait_for_copy(buffer)
 
     # ---- parameters
@@ -505,7 +538,26 @@ class DDPState:
                                  " DDPState does not have")
             found = Tensor(str(len(self._named)), tuple(parameter.shape))
             self._known[id(parameter)], self._named[id(parameter)] = found, parameter
-        return _flattened(found)
+        return self._sent(found)
+
+    def _sent(self, tensor: Tensor) -> Tensor:
+        """A parameter as the engine knows it: without pruned weights, and with few enough dimensions."""
+        return _flattened(tensor if self._sparsify is None else self._sparsify.packed(tensor))
+
+    def _masks_changed(self, before: Dict[str, torch.Tensor]) -> None:
+        """Move the residuals of weights that stay to an engine for those that the masks leave now. Collective."""
+        self._wait_all()
+        assert self._sparsify is not None
+        for plan in self._plans.values():
+            plan.exchange, plan.kept = None, self._sparsify.kept_index(plan.params)
+        if self._engine is None:
+            return
+        after = self._sparsify.masks
+        sources = {name: torch.where(mask, mask.cumsum(0) - 1, -1)[after[name]] for name, mask in before.items()}
+        known = {tensor.name: tensor for tensor in self._known.values()}
+        tensors = [self._sent(known[tensor.name])._replace(offset=None) for tensor in self._engine.tensors]
+        self._agree_on(tensors)
+        self._engine = self._engine.remapped(tensors, sources)
 
     def _learn(self, tensors: Sequence[Tensor],
                device: torch.device = torch.device("cpu")) -> Union[ReducerEngine, DeviceEngine]:
@@ -532,7 +584,8 @@ class DDPState:
         names = {t.name for t in seen} | {t.name for t in tensors}
         if self._loaded is not None:
             saved = checkpoint.tensors_of(self._loaded)
-            present = {t.name: t.shape for t in (self._known.values() if self._model is not None else seen)}
+            known_shapes = map(self._sent, self._known.values()) if self._model is not None else seen
+            present = {t.name: t.shape for t in known_shapes}
             known = [t for t in saved if present.get(t.name) == t.shape]
             seen = known + [t for t in seen if t.name not in {k.name for k in known}]
             names |= {t.name for t in known}

@@ -90,6 +90,23 @@ class Engine:
         """The same without residuals, and without the error of an exchange."""
         return self._like(self.tensors)
 
+    def remapped(self: _Engine, tensors: Sequence[Tensor], sources: Dict[str, torch.Tensor]) -> _Engine:
+        """An engine for parameters of other sizes, with the residuals of this one.
+
+        sources   for each element of a parameter the one of the residual it gets, below 0: zero; of others as it is
+        """
+        made, old = self._like(tensors), self.host_compressor()
+        if self.config.option("feedback") == "none":
+            return made
+        with made.edit_residuals() as compressor:
+            for name, r in made.tensor_ranges.items():
+                values = self._residual(old, name)
+                if name in sources:
+                    source = sources[name].cpu()
+                    values = torch.where(source < 0, torch.zeros(()), values[source.clamp(min=0)])
+                compressor.set_residual(r.begin, r.count, values.data_ptr())
+        return made
+
     def _like(self: _Engine, tensors: Sequence[Tensor]) -> _Engine:
         made = copy.copy(self)
         made._know(tensors)

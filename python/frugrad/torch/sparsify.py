@@ -1,0 +1,307 @@
+"""Sparse weights while training: gradual pruning, n of every m, or masks that move (RigL).
+
+    sparsify = frugrad.torch.Sparsify(model, optimizer, "magnitude:density=0.1", total_steps=10000)
+    state = frugrad.torch.DDPState(model, "frugrad", optimizer, sparsify=sparsify)
+    ...
+    optimizer.step()
+    sparsify.step()
+"""
+
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+
+import torch
+
+from .._core import Config, Tensor
+from . import sparse_masks
+from ._group import Group
+from .checks import refuse_sharded, require_model, require_optimizer
+from .convert import ConvertedOptimizer, bare
+from .roles import describe
+from .sparse_masks import Growth, Masked
+from .sparse_options import parse
+
+_VERSION = 1
+_SAVED = ("master", "selected", "squares")  # of the straight-through phase
+
+
+class Sparsify:
+    """Prunes the weights of a model while it is trained: ``step()`` after each step of the optimizer.
+
+    model          the model, or the DDP around it. Matrices and kernels get masks; embeddings, biases and norms do not
+    optimizer      the one that updates its weights, converted by ``frugrad.torch.optimizer()`` or not
+    text           how, as ``frugrad train --sparse`` has it (docs/sparse-weights.md): ``magnitude``, ``rigl`` or ``nm``,
+                   with options behind a colon, as "rigl:density=0.2,layers=global"
+    total_steps    the length of training in optimizer steps: times in the text are shares of it
+    process_group  that of the DDP; None: the default group
+    skip           parts of names of parameters that stay dense
+    pretrained     the weights have been trained. Otherwise, where the first mask is that of random weights, those that
+                   stay are multiplied so that the norm of each tensor stays
+
+    Pruned weights are zero. Masks are those of the first rank, on all ranks. Give the object to ``DDPState`` as
+    ``sparsify=``: then nothing is sent of pruned weights, and no residual is stored for them. In the straight-through
+    phase of ``nm`` all weights are sent, and Sparsify has a copy of them (4 bytes per weight); ``rigl`` has as much for
+    sums of gradients. The states of PyTorch's optimizers keep the shape of the parameter, with zeros for pruned weights:
+    they do not shrink, but a converted SGD has none.
+
+    Adam's mean squares do not count gradients of the straight-through phase, which the mask has changed; a step's own
+    gradient counts in that step.
+
+    >>> import torch, frugrad.torch
+    >>> model = torch.nn.Linear(100, 10)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> sparsify = frugrad.torch.Sparsify(model, optimizer, "magnitude:density=0.2,from=0,until=0.5", total_steps=4)
+    >>> for _ in range(4):
+    ...     optimizer.zero_grad()
+    ...     model(torch.ones(1, 100)).sum().backward()
+    ...     _ = optimizer.step()
+    ...     sparsify.step()
+    >>> sparsify.density, int((model.weight != 0).sum())
+    (0.2, 200)
+    """
+
+    def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, text: str = "magnitude", *,
+                 total_steps: int, process_group: Any = None, skip: Sequence[str] = (), pretrained: bool = False):
+        model = require_model(model, "Sparsify")
+        refuse_sharded(model, "Sparsify")
+        model = getattr(model, "_orig_mod", model)
+        model = model.module if isinstance(model, torch.nn.parallel.DistributedDataParallel) else model
+        if total_steps < 1:
+            raise ValueError(f"Sparsify: total_steps is {total_steps}; it must be the number of optimizer steps")
+        self.text, self.options, self.total_steps = text, parse(text), total_steps
+        self.step_count = 0
+        self._optimizer = bare(require_optimizer(optimizer, "Sparsify"))
+        self._group = process_group
+        known = describe(model)
+        named = [(known[id(p)], p) for p in model.parameters() if p.requires_grad]
+        self._masked: List[Tuple[Tensor, torch.nn.Parameter]] = [
+            (t, p) for t, p in named if len(t.shape) >= 2 and t.role != "embedding" and not any(s in t.name for s in skip)]
+        if not self._masked:
+            raise ValueError("Sparsify: the model has no matrix or kernel to prune")
+        self.masks: Dict[str, torch.Tensor] = {
+            t.name: torch.ones(t.elements, dtype=torch.bool, device=p.device) for t, p in self._masked}
+        self._names = {id(p): t.name for t, p in self._masked}
+        self._hook: Optional[Callable[[Dict[str, torch.Tensor]], None]] = None
+        self._growth = {t.name: torch.zeros(t.elements, device=p.device)
+                        for t, p in self._masked} if self.options.kind == "rigl" else {}
+        self._master: Dict[str, torch.Tensor] = {}  # in the straight-through phase: the dense weights
+        self._selected: Dict[str, torch.Tensor] = {}  # which of them the model has
+        self._squares: Dict[str, torch.Tensor] = {}  # Adam's mean squares from before it
+        self._updates: Dict[str, int] = {}  # and how many updates they had
+        self._begin(pretrained)
+
+    @torch.no_grad()
+    def _begin(self, pretrained: bool) -> None:
+        norms = [p.norm() for _, p in self._masked]
+        self._change_masks()
+        if self.options.is_due(0, self.total_steps) and not pretrained:
+            for (_, p), norm in zip(self._masked, norms):
+                p.mul_(norm / p.norm().clamp(min=1e-30))
+
+    @property
+    def density(self) -> float:
+        """The share of the weights of tensors with masks that stay."""
+        return sum(int(mask.sum()) for mask in self.masks.values()) / sum(map(len, self.masks.values()))
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """After each step of the optimizer: keep pruned weights at zero, and change masks where that is due.
+
+        Collective at steps at which masks change: all ranks call it equally often.
+        """
+        if self._growth and self._hook is None:
+            for t, p in self._masked:
+                if p.grad is not None:
+                    self._growth[t.name] += p.grad.flatten()
+        if self._master:
+            self._step_master()
+        else:
+            self._apply()
+        self.step_count += 1
+        self._change_masks()
+
+    def _apply(self) -> None:
+        for t, p in self._masked:
+            p.mul_(self.masks[t.name].view(p.shape))
+
+    # ---- masks
+
+    def _tensors(self) -> List[Masked]:
+        return [Masked(t.shape, self._master.get(t.name, p.detach().flatten().float()), t.input_first)
+                for t, p in self._masked]
+
+    def _change_masks(self) -> None:
+        """Update masks where that is due before the next step, and begin or end the straight-through phase."""
+        through = self.options.is_straight_through(self.step_count, self.total_steps)
+        if self.options.is_due(self.step_count, self.total_steps):
+            self._update()
+        if through and not self._master:
+            self._begin_straight_through()
+        elif not through:
+            self._master, self._selected, self._squares, self._updates = {}, {}, {}, {}
+
+    def _update(self) -> None:
+        before, tensors = self.masks, self._tensors()
+        changed = sparse_masks.update(self.options, tensors, list(before.values()), self.step_count, self.total_steps,
+                                      self._exchange_growth)
+        group = Group(self._group)
+        bits = [mask.to(torch.uint8) for mask in changed]
+        group.broadcast(bits)
+        self.masks = {name: mask.bool() for name, mask in zip(before, bits)}
+        for (t, p), tensor in zip(self._masked, tensors):
+            mask = self.masks[t.name]
+            p.copy_((tensor.weights * mask).view(p.shape))
+            self._clear_states(p, (mask & before[t.name]).view(p.shape))
+        for sums in self._growth.values():
+            sums.zero_()
+        if self._hook is not None:
+            self._hook(before)
+
+    def _clear_states(self, p: torch.Tensor, stays: torch.Tensor) -> None:
+        """States of the optimizer begin at zero for a weight that was pruned."""
+        for value in self._optimizer.state.get(p, {}).values():
+            if isinstance(value, torch.Tensor) and value.shape == p.shape:
+                value.mul_(stays)
+
+    # ---- growth
+
+    def see_gradients(self, params: Sequence[torch.Tensor], buffer: torch.Tensor) -> None:
+        """Add this rank's gradients, of a bucket, to the sums by which pruned weights grow."""
+        at = 0
+        for p in params:
+            name = self._names.get(id(p))
+            if self._growth and name is not None:
+                self._growth[name] += buffer[at:at + p.numel()]
+            at += p.numel()
+
+    def _exchange_growth(self, counts: Sequence[int]) -> List[List[Growth]]:
+        """The largest sums of every rank: 12 bytes for each weight that grows."""
+        device = next(iter(self.masks.values())).device
+        mine = sparse_masks.list_growth(list(self._growth.values()), list(self.masks.values()), counts)
+        group = Group(self._group)
+        if group.exchange is None or group.size == 1:
+            return [mine]
+        indices = torch.cat([g.indices for g in mine]).cpu()
+        sums = torch.cat([g.sums for g in mine]).cpu()
+        all_indices, all_sums = (torch.empty(group.size * len(x), dtype=x.dtype) for x in (indices, sums))
+        group.exchange.gather(indices, all_indices).wait()
+        group.exchange.gather(sums, all_sums).wait()
+        rows = zip(all_indices.to(device).view(group.size, -1), all_sums.to(device).view(group.size, -1))
+        return [list(map(Growth, i.split(list(counts)), s.split(list(counts)))) for i, s in rows]
+
+    # ---- the straight-through phase
+
+    def _begin_straight_through(self) -> None:
+        self._master = {t.name: p.detach().flatten().float().clone() for t, p in self._masked}
+        self._squares = {name: square.clone() for name, square, _ in self._mean_squares()}
+        self._updates = {name: updates + 1 for name, _, (updates, _) in self._mean_squares()}
+        self._project()
+
+    def _step_master(self) -> None:
+        """Take over what the optimizer has changed: of weights that the model has, the value; of others, which were
+        zero in the model, the difference."""
+        for t, p in self._masked:
+            new = p.detach().flatten().float()
+            self._master[t.name] = torch.where(self._selected[t.name], new, self._master[t.name] + new)
+        for name, square, (updates, beta2) in self._mean_squares():
+            if name in self._squares:  # with a bias correction as if there were no updates since
+                ratio = (1 - beta2 ** updates) / (1 - beta2 ** self._updates[name])
+                square.copy_(self._squares[name] * ratio)
+        self._project()
+
+    def _project(self) -> None:
+        """The model has the n largest of every m; the others decay by the rate (SR-STE, arXiv:2102.04010)."""
+        rates = {id(p): float(group["lr"]) for group in self._optimizer.param_groups for p in group["params"]}
+        for t, p in self._masked:
+            master = self._master[t.name]
+            selected = sparse_masks.select_n_of_m(Masked(t.shape, master, t.input_first), self.options.n, self.options.m)
+            p.copy_((master * selected).view(p.shape))
+            master.mul_(torch.where(selected, 1.0, 1 - rates.get(id(p), 0.0) * self.options.refine))
+            self._selected[t.name] = selected
+
+    def _mean_squares(self) -> Iterator[Tuple[str, torch.Tensor, Tuple[int, float]]]:
+        """Adam's mean squares of parameters with masks, the number of their updates, and beta2."""
+        inner = self._optimizer
+        groups = inner.step_groups() if isinstance(inner, ConvertedOptimizer) else inner.param_groups
+        for group in groups:
+            for p in group["params"]:
+                name, state = self._names.get(id(p)), inner.state.get(p, {})
+                if name is not None and "exp_avg_sq" in state and "betas" in group:
+                    yield name, state["exp_avg_sq"], (int(state["step"]), float(group["betas"][1]))
+
+    # ---- for DDPState
+
+    def bind(self, masks_changed: Callable[[Dict[str, torch.Tensor]], None]) -> None:
+        """Call this with the masks from before, by all ranks, whenever they have changed."""
+        self._hook = masks_changed
+
+    def packed(self, tensor: Tensor) -> Tensor:
+        """A parameter as it is exchanged: where weights are pruned, a row of those that stay."""
+        mask = self.masks.get(tensor.name)
+        kept = tensor.elements if mask is None else int(mask.sum())
+        return tensor if kept == tensor.elements else Tensor(tensor.name, (1, kept), tensor.role)
+
+    def kept_index(self, params: Sequence[torch.Tensor]) -> Optional[torch.Tensor]:
+        """The positions of weights that stay in a bucket of these parameters; None: all stay."""
+        masks = [self.masks.get(self._names.get(id(p), "")) for p in params]
+        if all(mask is None or bool(mask.all()) for mask in masks):
+            return None
+        return torch.cat([torch.ones(p.numel(), dtype=torch.bool, device=p.device) if mask is None else mask
+                          for p, mask in zip(params, masks)]).nonzero().flatten()
+
+    # ---- checkpoints
+
+    def state_dict(self, all_ranks: bool = False) -> Dict[str, Any]:
+        """Masks and what belongs to them, for a checkpoint. It is the same on all ranks, but for the sums of ``rigl``:
+        with ``all_ranks=True`` (collective) it has those of every rank. Load it before the state of ``DDPState``."""
+        group, sums = Group(self._group), torch.cat([torch.zeros(0), *(s.cpu() for s in self._growth.values())])
+        growth = {group.rank: sums}
+        if all_ranks and group.exchange is not None and self._growth:
+            rows = torch.empty(group.size * len(sums))
+            group.exchange.gather(sums, rows).wait()
+            growth = dict(enumerate(rows.view(group.size, -1).clone()))
+        return {"frugrad_sparse": _VERSION, "text": self.text, "total_steps": self.total_steps, "step": self.step_count,
+                "masks": {name: mask.cpu() for name, mask in self.masks.items()}, "growth": growth,
+                "world": group.size, "updates": dict(self._updates),
+                **{key: {name: value.cpu().clone() for name, value in getattr(self, f"_{key}").items()} for key in _SAVED}}
+
+    @torch.no_grad()
+    def load_state_dict(self, state: Dict[str, Any]) -> None:
+        """Restore what ``state_dict()`` returned. With another number of ranks the sums of ``rigl`` begin at zero."""
+        if not isinstance(state, dict) or state.get("frugrad_sparse") != _VERSION:
+            raise ValueError("this is no state of a frugrad.torch.Sparsify, or one of another version")
+        for key, mine in (("text", self.text), ("total_steps", self.total_steps)):
+            if state[key] != mine:
+                raise ValueError(f"the state was saved with {key} {state[key]!r}, and this Sparsify has {mine!r}")
+        if {name: len(mask) for name, mask in state["masks"].items()} != {n: len(m) for n, m in self.masks.items()}:
+            raise ValueError("this is the state of another model: its masks have other names or sizes")
+        before, device = self.masks, {t.name: p.device for t, p in self._masked}
+        self.step_count, self._updates = state["step"], dict(state["updates"])
+        self.masks = {name: state["masks"][name].to(device[name]) for name in before}
+        for key in _SAVED:
+            setattr(self, f"_{key}", {name: value.to(device[name], copy=True) for name, value in state[key].items()})
+        group, sums = Group(self._group), torch.zeros(sum(map(len, self._growth.values())))
+        if state["world"] == group.size:
+            sums = state["growth"].get(group.rank, sums)
+        for total, loaded in zip(self._growth.values(), sums.split([len(s) for s in self._growth.values()])):
+            total.copy_(loaded)
+        if not self._master:
+            self._apply()
+        if self._hook is not None:
+            self._hook(before)
+
+
+def require_sparsify(given: Any, model: Optional[torch.nn.Module]) -> Optional[Sparsify]:
+    """What was given to DDPState as sparsify=."""
+    if given is None:
+        return None
+    if not isinstance(given, Sparsify):
+        raise TypeError(f"DDPState, sparsify=: a frugrad.torch.Sparsify is wanted, not a {type(given).__name__}")
+    if model is None:
+        raise ValueError("DDPState: with sparsify= give the model too: DDPState(model, config, optimizer, sparsify=sparsify)")
+    return given
+
+
+def check_sparse(config: Config) -> None:
+    """Refuse configs whose states belong to whole tensors."""
+    if config.option("unit") != "element" or config.option("feedback") == "dgc":
+        raise ValueError("DDPState: with sparsify= units are elements and feedback is not dgc: masks change single weights")

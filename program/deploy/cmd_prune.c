@@ -8,11 +8,11 @@
 #include "program/args/commands.h"
 #include "program/args/job_args.h"
 #include "program/deploy/model_weights.h"
-#include "program/deploy/prune_scores.h"
 
 #include "io/files.h"
 #include "io/json.h"
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/sparse/mask_select.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -55,6 +55,7 @@ typedef struct prune_job {
     fgp_weights weights;
     float **norm; /* wanda: of each tensor's inputs, or NULL */
     float *score; /* of all tensors that are pruned, row by row */
+    uint8_t *mask, *row; /* which of them stay; scratch of a row */
     uint64_t pruned, total;
 } prune_job;
 
@@ -162,54 +163,82 @@ static size_t kept(const prune_job *job, size_t n) {
     return (size_t)llround((1.0 - job->sparsity) * (double)n);
 }
 
-static void select_in_tensor(const prune_job *job, size_t i, float *score) {
-    fgp_matrix_view view = fgp_weights_view(&job->weights.tensor[i]);
-    if (job->m == 0 && job->scope == SCOPE_TENSOR)
-        fgp_prune_lowest(score, view.rows * view.cols, kept(job, view.rows * view.cols));
-    for (size_t r = 0; r < view.rows && (job->m > 0 || job->scope == SCOPE_ROW); r++) {
-        if (job->m > 0)
-            fgp_prune_n_of_m(score + r * view.cols, view.cols, job->n, job->m);
-        else
-            fgp_prune_lowest(score + r * view.cols, view.cols, kept(job, view.cols));
+/* The largest scores of each row. */
+static void select_in_rows(const prune_job *job, size_t rows, size_t cols, const float *score, uint8_t *selected) {
+    for (size_t r = 0; r < rows; r++) {
+        memset(job->row, 0, cols / 8 + 1);
+        fgt_candidates row = {.score = score + r * cols, .count = cols, .selected = job->row};
+        fgt_select_largest(&row, 1, kept(job, cols));
+        for (size_t c = 0; c < cols; c++)
+            if (fgt_mask_bit(job->row, c))
+                fgt_mask_set(selected, r * cols + c);
     }
 }
 
-static void set_zeros(prune_job *job, size_t i, const float *score) {
+static void select_in_tensor(const prune_job *job, size_t i, const fgt_candidates *all) {
+    fgp_matrix_view view = fgp_weights_view(&job->weights.tensor[i]);
+    const fgt_group_rows rows = {view.rows, view.cols, view.cols, 1};
+    if (job->m > 0)
+        fgt_select_n_of_m(&rows, all->score, job->n, job->m, all->selected);
+    else if (job->scope == SCOPE_TENSOR)
+        fgt_select_largest(all, 1, kept(job, all->count));
+    else if (job->scope == SCOPE_ROW)
+        select_in_rows(job, view.rows, view.cols, all->score, all->selected);
+}
+
+static void set_zeros(prune_job *job, size_t i, const uint8_t *selected) {
     fgp_matrix_view view = fgp_weights_view(&job->weights.tensor[i]);
     for (size_t r = 0; r < view.rows; r++)
         for (size_t c = 0; c < view.cols; c++)
-            if (*score++ < 0.0f) {
+            if (!fgt_mask_bit(selected, r * view.cols + c)) {
                 job->weights.data[i][r * view.row_stride + c * view.column_stride] = 0.0f;
                 job->pruned++;
             }
 }
 
+/* Lists the tensors that are pruned, with their scores; the masks of what stays are zero yet. */
+static size_t list_candidates(prune_job *job, fgt_candidates *set) {
+    size_t sets = 0;
+    float *score = job->score;
+    uint8_t *mask = job->mask;
+    for (size_t i = 0; i < job->weights.count; i++) {
+        if (!is_pruned(job, i))
+            continue;
+        size_t size = fgp_weights_size(&job->weights.tensor[i]);
+        score_tensor(job, i, score);
+        set[sets++] = (fgt_candidates){.score = score, .count = size, .selected = mask};
+        score += size;
+        mask += size / 8 + 1;
+    }
+    return sets;
+}
+
+static void prune_candidates(prune_job *job, fgt_candidates *set) {
+    size_t sets = list_candidates(job, set), number = 0;
+    if (job->m == 0 && job->scope == SCOPE_GLOBAL)
+        fgt_select_largest(set, sets, kept(job, (size_t)job->total));
+    for (size_t i = 0; i < job->weights.count; i++) {
+        if (!is_pruned(job, i))
+            continue;
+        select_in_tensor(job, i, &set[number]);
+        set_zeros(job, i, set[number++].selected);
+    }
+}
+
 static int prune(prune_job *job) {
-    size_t at = 0;
     for (size_t i = 0; i < job->weights.count; i++)
         job->total += is_pruned(job, i) ? fgp_weights_size(&job->weights.tensor[i]) : 0;
     if (job->total == 0)
         return fgio_error("%s: has no matrix to prune", job->args->operand[0]);
+    fgt_candidates *set = calloc(job->weights.count, sizeof *set);
     job->score = malloc((size_t)job->total * sizeof *job->score);
-    if (job->score == NULL)
-        return fgio_error("not enough memory for the scores of %" PRIu64 " weights", job->total);
-    for (size_t i = 0; i < job->weights.count; i++) {
-        if (!is_pruned(job, i))
-            continue;
-        score_tensor(job, i, job->score + at);
-        select_in_tensor(job, i, job->score + at);
-        at += fgp_weights_size(&job->weights.tensor[i]);
-    }
-    if (job->m == 0 && job->scope == SCOPE_GLOBAL)
-        fgp_prune_lowest(job->score, (size_t)job->total, kept(job, (size_t)job->total));
-    at = 0;
-    for (size_t i = 0; i < job->weights.count; i++) {
-        if (!is_pruned(job, i))
-            continue;
-        set_zeros(job, i, job->score + at);
-        at += fgp_weights_size(&job->weights.tensor[i]);
-    }
-    return FGIO_EXIT_OK;
+    job->mask = calloc((size_t)job->total / 8 + job->weights.count, 1);
+    job->row = malloc((size_t)job->total / 8 + 1);
+    bool room = set && job->score && job->mask && job->row;
+    if (room)
+        prune_candidates(job, set);
+    free(set);
+    return room ? FGIO_EXIT_OK : fgio_error("not enough memory for the scores of %" PRIu64 " weights", job->total);
 }
 
 static int check_finite(const prune_job *job) {
@@ -257,6 +286,8 @@ static int run(const fgp_args *args) {
         free(job.norm[i]);
     free(job.norm);
     free(job.score);
+    free(job.mask);
+    free(job.row);
     fgp_weights_free(&job.weights);
     return code;
 }

@@ -85,12 +85,14 @@ static void n_of_m_is_along_inputs(void **state) {
     (void)state;
     const float w[] = {1, 2, 3, 4, 5, 6, -9, 8, 7, 0};
     fgt_param p = {.rows = 2, .cols = 5};
+    fgt_group_rows rows = fgt_param_rows(&p);
     uint8_t mask[2] = {0};
-    fgt_select_n_of_m(&p, w, 2, 4, mask); /* one input of each output is left over */
+    fgt_select_n_of_m(&rows, w, 2, 4, mask); /* one input of each output is left over */
     assert_int_equal(mask[0] | mask[1] << 8, 1 << 2 | 1 << 3 | 1 << 4 | 1 << 6 | 1 << 7 | 1 << 9);
     memset(mask, 0, sizeof mask);
     p = (fgt_param){.rows = 5, .cols = 2, .tensor.input_first = 1};
-    fgt_select_n_of_m(&p, w, 1, 2, mask);
+    rows = fgt_param_rows(&p);
+    fgt_select_n_of_m(&rows, w, 1, 2, mask);
     assert_int_equal(mask[0] | mask[1] << 8, 1 << 2 | 1 << 3 | 1 << 6 | 1 << 7 | 1 << 8 | 1 << 9);
 }
 

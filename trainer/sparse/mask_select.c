@@ -1,7 +1,7 @@
 /*
- * mask_select.c - selection by magnitude. The bits of a magnitude order like the magnitude itself, so two histograms,
- * of the upper and the lower half of the bits, find the smallest selected one; no sorting, no copy. ERK is that of Evci
- * et al., "Rigging the Lottery" (arXiv:1911.11134).
+ * mask_select.c - selection by magnitude. The bits of a magnitude order like the magnitude itself, so four histograms,
+ * one of each byte, find the smallest selected one; no sorting, no copy. ERK is that of Evci et al., "Rigging the
+ * Lottery" (arXiv:1911.11134).
  */
 #include "trainer/sparse/mask_select.h"
 
@@ -10,44 +10,45 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LOW_BITS 15
-#define BINS     65536u
+#define DIGIT_BITS 8
+#define DIGITS     (1u << DIGIT_BITS)
 
 static bool is_candidate(const fgt_candidates *c, size_t i) {
-    return fgt_mask_bit(c->among, i) != c->inverted;
+    return !c->among || fgt_mask_bit(c->among, i) != c->inverted;
 }
 
 static uint32_t key_of(const fgt_candidates *c, size_t i) {
     return frugi_f32_bits(c->score[i]) & FRUGI_ABS_MASK;
 }
 
-/* The bin of the keep-th largest, and how many of the bin are selected; below 0: all candidates are. */
-static int find_bin(const uint64_t *bins, uint64_t *keep) {
-    int bin = (int)BINS - 1;
-    for (; bin >= 0 && bins[bin] < *keep; bin--)
-        *keep -= bins[bin];
-    return bin;
+/* Counts the digits at `shift` of the candidates whose digits above it are those of `prefix`. */
+static void count_digits(const fgt_candidates *c, uint32_t prefix, int shift, uint64_t *count) {
+    for (size_t i = 0; i < c->count; i++) {
+        uint32_t key = key_of(c, i);
+        if ((uint64_t)key >> (shift + DIGIT_BITS) == (uint64_t)prefix >> (shift + DIGIT_BITS))
+            count[key >> shift & (DIGITS - 1)] += is_candidate(c, i);
+    }
 }
 
-/* The smallest selected key; *ties: how many elements with that key are selected. */
+/* The smallest selected key, digit by digit; *ties: how many elements with that key are selected. If there are no more
+ * candidates than `keep`, 0 and no limit. */
 static uint32_t find_cutoff(const fgt_candidates *set, size_t sets, uint64_t keep, uint64_t *ties) {
-    static _Thread_local uint64_t bins[BINS];
-    memset(bins, 0, sizeof bins);
-    for (const fgt_candidates *c = set; c < set + sets; c++)
-        for (size_t i = 0; i < c->count; i++)
-            bins[key_of(c, i) >> LOW_BITS] += is_candidate(c, i);
-    int high = find_bin(bins, &keep);
-    *ties = UINT64_MAX;
-    if (high < 0)
-        return 0;
-    memset(bins, 0, sizeof bins);
-    for (const fgt_candidates *c = set; c < set + sets; c++)
-        for (size_t i = 0; i < c->count; i++)
-            if (key_of(c, i) >> LOW_BITS == (uint32_t)high)
-                bins[key_of(c, i) & ((1u << LOW_BITS) - 1)] += is_candidate(c, i);
-    int low = find_bin(bins, &keep);
+    uint32_t cutoff = 0;
+    for (int shift = 32 - DIGIT_BITS; shift >= 0; shift -= DIGIT_BITS) {
+        uint64_t count[DIGITS] = {0};
+        for (const fgt_candidates *c = set; c < set + sets; c++)
+            count_digits(c, cutoff, shift, count);
+        uint32_t digit = DIGITS - 1;
+        for (; digit > 0 && count[digit] < keep; digit--)
+            keep -= count[digit];
+        if (count[digit] < keep) {
+            *ties = UINT64_MAX;
+            return 0;
+        }
+        cutoff |= digit << shift;
+    }
     *ties = keep;
-    return (uint32_t)high << LOW_BITS | (uint32_t)low;
+    return cutoff;
 }
 
 void fgt_select_largest(const fgt_candidates *set, size_t sets, uint64_t keep) {
@@ -100,12 +101,12 @@ void fgt_layer_counts(const fgt_graph *g, fgt_sparse_layers layers, double densi
     }
 }
 
-/* Bits of the n largest of m weights that are `stride` apart. */
-static void select_group(const float *w, size_t first, size_t stride, uint32_t n, uint32_t m, uint8_t *selected) {
+/* Bits of the n largest of m scores that are `stride` apart. */
+static void select_group(const float *score, size_t first, size_t stride, uint32_t n, uint32_t m, uint8_t *selected) {
     for (uint32_t i = 0; i < m; i++) {
-        uint32_t larger = 0, key = frugi_f32_bits(w[first + i * stride]) & FRUGI_ABS_MASK;
+        uint32_t larger = 0, key = frugi_f32_bits(score[first + i * stride]) & FRUGI_ABS_MASK;
         for (uint32_t j = 0; j < m; j++) {
-            uint32_t other = frugi_f32_bits(w[first + j * stride]) & FRUGI_ABS_MASK;
+            uint32_t other = frugi_f32_bits(score[first + j * stride]) & FRUGI_ABS_MASK;
             larger += other > key || (other == key && j < i);
         }
         if (larger < n)
@@ -113,13 +114,17 @@ static void select_group(const float *w, size_t first, size_t stride, uint32_t n
     }
 }
 
-void fgt_select_n_of_m(const fgt_param *p, const float *w, uint32_t n, uint32_t m, uint8_t *selected) {
-    bool columns = p->tensor.input_first; /* a column has the inputs of an output */
-    size_t outputs = columns ? p->cols : p->rows, inputs = columns ? p->rows : p->cols;
-    size_t stride = columns ? p->cols : 1, next = columns ? 1 : p->cols;
-    for (size_t o = 0; o < outputs; o++)
-        for (size_t i = 0; i < inputs; i += m) {
-            uint32_t here = inputs - i < m ? (uint32_t)(inputs - i) : m;
-            select_group(w, o * next + i * stride, stride, here < m ? here : n, here, selected);
+void fgt_select_n_of_m(const fgt_group_rows *rows, const float *score, uint32_t n, uint32_t m, uint8_t *selected) {
+    for (size_t o = 0; o < rows->outputs; o++)
+        for (size_t i = 0; i < rows->inputs; i += m) {
+            uint32_t here = rows->inputs - i < m ? (uint32_t)(rows->inputs - i) : m;
+            select_group(score, o * rows->output_stride + i * rows->input_stride, rows->input_stride,
+                         here < m ? here : n, here, selected);
         }
+}
+
+fgt_group_rows fgt_param_rows(const fgt_param *p) {
+    if (p->tensor.input_first) /* a column has the inputs of an output */
+        return (fgt_group_rows){p->cols, p->rows, 1, p->cols};
+    return (fgt_group_rows){p->rows, p->cols, p->cols, 1};
 }

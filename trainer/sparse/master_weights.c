@@ -66,8 +66,9 @@ void fgt_master_free(fgt_master *m) {
 /* Masked weights are zero in the model, and decay in the master. */
 static void project_n_of_m(fgt_master *m, fgt_param *p, float decay) {
     float *master = m->weights + p->tensor.offset;
+    const fgt_group_rows rows = fgt_param_rows(p);
     memset(m->selected, 0, fgt_mask_bytes(p));
-    fgt_select_n_of_m(p, master, m->nm->n, m->nm->m, m->selected);
+    fgt_select_n_of_m(&rows, master, m->nm->n, m->nm->m, m->selected);
     for (size_t i = 0; i < p->rows * p->cols; i++)
         if (!fgt_mask_bit(m->selected, i)) {
             p->w[i] = 0;

@@ -191,9 +191,11 @@ static int update_masks(fgt_sparse *s, frug_comm *comm, uint64_t step) {
         return swap_weights(s, comm, step);
     if (s->options.kind == FGT_SPARSE_NM) {
         memset(s->mask, 0, s->mask_bytes);
-        for (fgt_param *p = s->graph->params; p; p = p->next)
+        for (fgt_param *p = s->graph->params; p; p = p->next) {
+            fgt_group_rows rows = fgt_param_rows(p);
             if (p->mask)
-                fgt_select_n_of_m(p, s->weights + p->tensor.offset, s->options.n, s->options.m, p->mask);
+                fgt_select_n_of_m(&rows, s->weights + p->tensor.offset, s->options.n, s->options.m, p->mask);
+        }
         return FGIO_EXIT_OK;
     }
     uint64_t *keep = calloc(count + 1, sizeof *keep);

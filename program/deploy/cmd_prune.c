@@ -8,10 +8,12 @@
 #include "program/args/commands.h"
 #include "program/args/job_args.h"
 #include "program/deploy/model_weights.h"
+#include "program/deploy/prune_units.h"
 
 #include "io/files.h"
 #include "io/json.h"
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/model/model.h"
 #include "trainer/sparse/mask_select.h"
 
 #include <inttypes.h>
@@ -22,6 +24,7 @@
 #include <string.h>
 
 enum { SCOPE_TENSOR, SCOPE_ROW, SCOPE_GLOBAL };
+enum { UNITS_WEIGHTS, UNITS_CHANNELS, UNITS_HEADS };
 
 static const char *const scopes[] = {"tensor", "row", "global", NULL};
 
@@ -32,8 +35,11 @@ static const fgp_opt options[] = {
     {"by", 0, "WORD", "magnitude", "importance: magnitude, or wanda, which needs --model and --data"},
     {"scope", 0, "WORD", NULL,
      "compare the weights of a tensor, a row or the whole model (global) [global; wanda: row]"},
+    {"units", 'u', "WORD", "weights",
+     "weights; or channels (inner ones of residual blocks, columns of an MLP) or heads, which are removed"},
+    {"keep-shapes", 0, NULL, NULL, "set removed units to zero instead, for programs that need the usual shapes"},
     {"skip", 0, "TEXT", NULL, "leave tensors with this text in their names as they are"},
-    {"model", 'm', "MODEL", NULL, "wanda: what the weights are of"},
+    {"model", 'm', "MODEL", NULL, "wanda, heads: what the weights are of"},
     {"data", 'd', "DIR", NULL, "wanda: directory of the data set, fashion-mnist or builtin"},
     {"tokens", 0, "WHAT", NULL, "wanda: as in frugrad eval"},
     {"subset", 0, "TASK", NULL, "wanda: as in frugrad eval"},
@@ -51,10 +57,11 @@ typedef struct prune_job {
     const char *out, *skip;
     double sparsity;
     uint32_t n, m; /* pattern; m is 0 without one */
-    int wanda, scope;
+    int wanda, scope, units;
+    fgp_unit_totals removed;
     fgp_weights weights;
-    float **norm; /* wanda: of each tensor's inputs, or NULL */
-    float *score; /* of all tensors that are pruned, row by row */
+    float **norm;        /* wanda: of each tensor's inputs, or NULL */
+    float *score;        /* of all tensors that are pruned, row by row */
     uint8_t *mask, *row; /* which of them stay; scratch of a row */
     uint64_t pruned, total;
 } prune_job;
@@ -70,6 +77,21 @@ static int read_pattern(prune_job *job) {
         job->n >= job->m || job->m > 64)
         return fgio_usage_error("--pattern: '%s' is not N:M with 1 <= N < M <= 64, as 2:4", text);
     return FGIO_EXIT_OK;
+}
+
+static int read_units(prune_job *job) {
+    static const char *const words[] = {"weights", "channels", "heads", NULL};
+    static const char *const others[] = {"pattern", "scope", "by"};
+    int code = fgp_arg_word(job->args, "units", words, &job->units);
+    if (code == FGIO_EXIT_OK && job->units == UNITS_WEIGHTS && fgp_arg_given(job->args, "keep-shapes"))
+        code = fgio_usage_error("prune: --keep-shapes is for --units channels and heads");
+    for (size_t i = 0; i < 3 && code == FGIO_EXIT_OK && job->units != UNITS_WEIGHTS; i++)
+        if (fgp_arg_given(job->args, others[i]))
+            code = fgio_usage_error("prune: --%s is not for --units, which removes the same share of each layer",
+                                    others[i]);
+    if (code == FGIO_EXIT_OK && job->units == UNITS_HEADS && !fgp_arg_given(job->args, "model"))
+        code = fgio_usage_error("prune: --units heads needs --model, which says how long a head is");
+    return code;
 }
 
 static int read_options(prune_job *job) {
@@ -91,6 +113,8 @@ static int read_options(prune_job *job) {
         code = fgp_arg_double(args, "sparsity", 0, 1, &job->sparsity);
     if (code == FGIO_EXIT_OK && job->wanda && (!fgp_arg_given(args, "model") || !fgp_arg_given(args, "data")))
         code = fgio_usage_error("prune: --by wanda needs --model and --data, to measure the inputs of the weights");
+    if (code == FGIO_EXIT_OK)
+        code = read_units(job);
     return code == FGIO_EXIT_OK ? read_pattern(job) : code;
 }
 
@@ -241,6 +265,23 @@ static int prune(prune_job *job) {
     return room ? FGIO_EXIT_OK : fgio_error("not enough memory for the scores of %" PRIu64 " weights", job->total);
 }
 
+static int remove_units(prune_job *job) {
+    fgp_unit_options how = {.heads = job->units == UNITS_HEADS,
+                            .share = job->sparsity,
+                            .keep_shapes = fgp_arg_given(job->args, "keep-shapes"),
+                            .skip = job->skip};
+    fgt_model model;
+    if (how.heads) {
+        int code = fgt_model_parse(fgp_arg(job->args, "model"), &model);
+        if (code != FGIO_EXIT_OK)
+            return code;
+        if (model.heads == 0)
+            return fgio_usage_error("--model: %s has no attention heads", model.name);
+        how.head_length = model.hidden / model.heads;
+    }
+    return fgp_prune_units(&job->weights, &how, &job->removed);
+}
+
 static int check_finite(const prune_job *job) {
     for (size_t i = 0; i < job->weights.count; i++)
         for (size_t j = 0; j < fgp_weights_size(&job->weights.tensor[i]); j++)
@@ -250,10 +291,24 @@ static int check_finite(const prune_job *job) {
     return FGIO_EXIT_OK;
 }
 
+static int print_units(const prune_job *job, uint64_t weights) {
+    const char *what = job->units == UNITS_HEADS ? "heads" : "channels";
+    if (fgp_arg_given(job->args, "json"))
+        return fgio_json_print(json_pack("{s:o, s:I, s:I, s:I}", "output", fgio_json_text(job->out), "weights",
+                                         (json_int_t)weights, "units", (json_int_t)job->removed.units, "removed",
+                                         (json_int_t)job->removed.removed),
+                               0, stdout);
+    printf("%s: %" PRIu64 " of %" PRIu64 " %s %s; the model has %" PRIu64 " weights\n", job->out, job->removed.removed,
+           job->removed.units, what, fgp_arg_given(job->args, "keep-shapes") ? "set to zero" : "removed", weights);
+    return FGIO_EXIT_OK;
+}
+
 static int print_summary(const prune_job *job) {
     uint64_t all = 0;
     for (size_t i = 0; i < job->weights.count; i++)
         all += fgp_weights_size(&job->weights.tensor[i]);
+    if (job->units != UNITS_WEIGHTS)
+        return print_units(job, all);
     if (fgp_arg_given(job->args, "json"))
         return fgio_json_print(json_pack("{s:o, s:I, s:I, s:I}", "output", fgio_json_text(job->out), "weights",
                                          (json_int_t)all, "matrices", (json_int_t)job->total, "pruned",
@@ -277,7 +332,7 @@ static int run(const fgp_args *args) {
     if (code == FGIO_EXIT_OK && job.wanda)
         code = measure_inputs(&job);
     if (code == FGIO_EXIT_OK)
-        code = prune(&job);
+        code = job.units == UNITS_WEIGHTS ? prune(&job) : remove_units(&job);
     if (code == FGIO_EXIT_OK)
         code = fgp_weights_write_safetensors(&job.weights, job.out);
     if (code == FGIO_EXIT_OK)
@@ -300,9 +355,11 @@ const fgp_command fgp_command_prune = {
     .max_operands = 1,
     .about = "CHECKPOINT is a safetensors file, or a directory of checkpoints, of which the newest is used. Matrices\n"
              "and convolutions are pruned; embeddings, biases and norms are not. Of convolutions, wanda takes the\n"
-             "magnitude. frugrad export then writes a file without the zeros.\n"
+             "magnitude. frugrad export then writes a file without the zeros. Channels and heads are removed: frugrad\n"
+             "eval, sample and train take their sizes from the file.\n"
              "\n"
              "  frugrad prune runs/a --sparsity 0.8 -o pruned.safetensors\n"
+             "  frugrad prune runs/a --sparsity 0.25 --units heads --model gpt2-nano -o pruned.safetensors\n"
              "  frugrad prune runs/a --pattern 2:4 --by wanda --model gpt2-nano --data text/ -o pruned.safetensors",
     .options = options,
     .run = run,

@@ -95,7 +95,7 @@ static int read_prompt(sampler *s) {
  * pass over all. */
 static int build_graph(sampler *s) {
     const fgt_job *job = &s->request.job;
-    const fgt_model *model = &s->request.model;
+    fgt_model *model = &s->request.model;
     size_t length = s->count + (size_t)s->more;
     fgt_data_info info = {.name = "the prompt",
                           .task = FGT_TASK_LANGUAGE,
@@ -109,6 +109,8 @@ static int build_graph(sampler *s) {
     int status = fgt_blas_init(job->threads);
     if (status == FGIO_EXIT_OK)
         status = fgt_checkpoint_newest(job->weights != NULL ? job->weights : job->resume, path, sizeof path);
+    if (status == FGIO_EXIT_OK)
+        status = fgt_model_read_units(path, model);
     if (status == FGIO_EXIT_OK)
         status = fgt_memory_check_forward(model, &info, &how, job->memory_bytes);
     if (status == FGIO_EXIT_OK)

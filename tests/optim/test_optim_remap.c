@@ -93,7 +93,8 @@ static void bad_sources_are_refused(void **state) {
  * their own square, and of 1 again. */
 static void frozen_squares_do_not_change(void **state) {
     (void)state;
-    static const char *const texts[] = {"adamw:beta1=0,beta2=0.95,decay=0", "adam-merged:state=f32,beta2=0.95,decay=0,gain=1",
+    static const char *const texts[] = {"adamw:beta1=0,beta2=0.95,decay=0",
+                                        "adam-merged:state=f32,beta2=0.95,decay=0,gain=1",
                                         "adam-merged:state=int8,beta2=0.95,decay=0,gain=1"};
     for (size_t k = 0; k < sizeof texts / sizeof *texts; k++) {
         frug_optimizer *o = flat_optimizer(texts[k], 1);
@@ -113,7 +114,8 @@ static void frozen_squares_do_not_change(void **state) {
     }
 }
 
-/* An element whose first gradient comes while squares are frozen moves as far as by any first gradient, not by 1/eps. */
+/* An element whose first gradient comes while squares are frozen moves as far as by any first gradient, not by 1/eps.
+ */
 static void frozen_squares_of_zero_bound_the_step(void **state) {
     (void)state;
     static const char *const texts[] = {"adamw:beta1=0,beta2=0.95,decay=0",

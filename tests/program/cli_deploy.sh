@@ -11,8 +11,10 @@ expect_error() { # status text command...
     [ "$code" = "$status" ] || fail "$* returns $code, not $status: $(cat out)"
     grep -q -- "$text" out || fail "$* does not say '$text': $(cat out)"
 }
-loss() { # of a file of weights
-    "$frugrad" eval $model --weights "$1" --eval-batches 2 --json | tr -d '\n' | sed 's/.*"loss": *\([0-9.e-]*\).*/\1/'
+loss() { # of a file of weights, or a directory of checkpoints
+    local from=--weights
+    [ -d "$1" ] && from=--resume
+    "$frugrad" eval $model $from "$1" --eval-batches 2 --json | tr -d '\n' | sed 's/.*"loss": *\([0-9.e-]*\).*/\1/'
 }
 near() { # a b share
     awk "BEGIN { d = $1 - $2; exit !(d <= $3 * $1 && -d <= $3 * $1) }"
@@ -47,6 +49,41 @@ done
 cmp pruned.safetensors.text model.fgc.text || fail "sample differs"
 "$frugrad" train $model --workers 1 --method dense --steps 1 --batch 4 --no-eval --weights model.fgc >/dev/null 2>&1 ||
     fail "train from a compact file"
+
+# Heads and columns are removed: the same as if they were zero, in fewer weights; also compact, sampled and trained on.
+for units in channels heads; do
+    for keep in "" --keep-shapes; do
+        "$frugrad" prune run --sparsity 0.3 --units $units --model gpt2-nano $keep --json -o $units$keep.safetensors >units.json ||
+            fail "prune --units $units $keep"
+    done
+    near "$(loss $units--keep-shapes.safetensors)" "$(loss $units.safetensors)" 1e-5 || fail "$units removed are not $units of zero"
+    [ "$(wc -c <$units.safetensors)" -lt "$(wc -c <$units--keep-shapes.safetensors)" ] || fail "$units are not removed"
+done
+"$frugrad" prune heads.safetensors --sparsity 0.5 --units channels -o both.safetensors >/dev/null || fail "prune both"
+"$frugrad" export both.safetensors --code int8 -o both.fgc >/dev/null
+near "$(loss both.safetensors)" "$(loss both.fgc)" 0.01 || fail "loss of removed units with int8"
+"$frugrad" sample --model gpt2-nano --weights both.fgc --prompt a --length 8 --temperature 0 >/dev/null || fail "sample both.fgc"
+"$frugrad" train $model --workers 1 --steps 2 --batch 4 --no-eval --weights both.fgc --save less >/dev/null 2>&1 || fail "train both.fgc"
+near "$(loss less)" "$(loss both.safetensors)" 0.2 || fail "a checkpoint of removed units"
+images="--model resnet20 --data builtin --threads 1 --batch 4"
+"$frugrad" train $images --workers 1 --steps 2 --no-eval --save resnet >/dev/null 2>&1 || fail "train resnet20"
+for keep in "" --keep-shapes; do
+    "$frugrad" prune resnet --sparsity 0.4 --units channels $keep -o resnet$keep.safetensors >/dev/null || fail "prune resnet20 $keep"
+done
+model=$images near "$(model=$images loss resnet--keep-shapes.safetensors)" "$(model=$images loss resnet.safetensors)" 1e-4 ||
+    fail "channels removed are not channels of zero"
+expect_error 2 "needs --model" prune run --sparsity 0.5 --units heads -o x.safetensors
+expect_error 2 "is not for --units" prune run --sparsity 0.5 --units channels --scope row -o x.safetensors
+expect_error 2 "keep-shapes" prune run --sparsity 0.5 --keep-shapes -o x.safetensors
+expect_error 1 "no attention heads" prune resnet --sparsity 0.5 --units heads --model gpt2-nano -o x.safetensors
+
+# Recovery: zeros stay zero, nothing is sent of them, and the loss falls.
+"$frugrad" train $model --workers 2 --method frugrad --steps 8 --batch 4 --no-eval --json --weights pruned.safetensors \
+    --sparse zeros --save recovered >train.json 2>/dev/null || fail "train --sparse zeros"
+"$frugrad" export recovered -o recovered.fgc >/dev/null
+[ "$(wc -c <recovered.fgc)" -le "$(wc -c <model.fgc)" ] || fail "zeros do not stay zero"
+awk "BEGIN { exit !($(loss recovered) < $dense) }" || fail "recovery does not recover: $(loss recovered), before $dense"
+expect_error 2 "zeros needs --weights" train $model --sparse zeros --steps 1
 
 # A file whose matrices claim not to have their input first, as one tensor more makes export guess: read dense.
 python3 - <<'PY'

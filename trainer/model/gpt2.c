@@ -16,7 +16,7 @@
 typedef struct builder {
     const fgt_model *model;
     fgt_graph *g;
-    uint32_t layer;
+    uint32_t layer, heads;
     char name[64];
 } builder;
 
@@ -29,7 +29,7 @@ static const char *param_name(builder *b, const char *what) {
 static fgt_value *linear(builder *b, const char *what, fgt_value *x, uint32_t out, float init_scale, frug_role role) {
     fgt_linear_shape shape = {.out = out, .bias = true, .input_first = true, .init_scale = init_scale, .role = role};
     if (role != FRUG_ROLE_LINEAR) {
-        shape.heads = b->model->heads;
+        shape.heads = b->heads;
         shape.module = b->layer + 1;
     }
     return fgt_op_linear(b->g, param_name(b, what), x, shape);
@@ -37,16 +37,17 @@ static fgt_value *linear(builder *b, const char *what, fgt_value *x, uint32_t ou
 
 static fgt_value *transformer_block(builder *b, fgt_value *x) {
     fgt_graph *g = b->g;
-    const uint32_t width = b->model->hidden;
+    const uint32_t width = b->model->hidden, attention = fgt_model_units(b->model, 0, b->layer, width);
     const float dropout = (float)b->model->dropout;
     const float residual = INIT_STDDEV / sqrtf(2.0f * (float)b->model->layers); /* two residual additions per layer */
+    b->heads = attention / (width / b->model->heads);
     fgt_value *y = fgt_op_layer_norm(g, param_name(b, "ln_1"), x, EPSILON);
-    y = linear(b, "attn.c_attn", y, 3 * width, INIT_STDDEV, FRUG_ROLE_ATTN_QKV);
-    y = fgt_op_attention(g, y, NULL, NULL, b->model->heads, true, dropout);
+    y = linear(b, "attn.c_attn", y, 3 * attention, INIT_STDDEV, FRUG_ROLE_ATTN_QKV);
+    y = fgt_op_attention(g, y, NULL, NULL, b->heads, true, dropout);
     y = linear(b, "attn.c_proj", y, width, residual, FRUG_ROLE_ATTN_O);
     x = fgt_op_add(g, x, fgt_op_dropout(g, y, dropout));
     y = fgt_op_layer_norm(g, param_name(b, "ln_2"), x, EPSILON);
-    y = linear(b, "mlp.c_fc", y, 4 * width, INIT_STDDEV, FRUG_ROLE_LINEAR);
+    y = linear(b, "mlp.c_fc", y, fgt_model_units(b->model, 1, b->layer, 4 * width), INIT_STDDEV, FRUG_ROLE_LINEAR);
     y = fgt_op_gelu(g, y, true);
     y = linear(b, "mlp.c_proj", y, width, residual, FRUG_ROLE_LINEAR);
     return fgt_op_add(g, x, fgt_op_dropout(g, y, dropout));

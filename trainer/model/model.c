@@ -20,13 +20,17 @@
 #define TRANSFORMER(name, kind, task, layers, width, heads, length, dropout, help)                                     \
     {                                                                                                                  \
         {name, OPTIONS(layers, width, heads, length, dropout), help}, fgt_build_##kind, {                              \
-            "", name, task, 0, 0, 0, 0, layers, width, heads, length, 0, dropout                                       \
+            "", name, task, 0, 0, 0, 0, layers, width, heads, length, 0, dropout, {                                    \
+                { 0 }                                                                                                  \
+            }                                                                                                          \
         }                                                                                                              \
     }
 #define IMAGES(name, kind, channels, size, classes, layers, help)                                                      \
     {                                                                                                                  \
         {name, NULL, help}, fgt_build_##kind, {                                                                        \
-            "", name, FGT_TASK_IMAGES, channels, size, size, classes, layers, 0, 0, 0, 0, 0.0                          \
+            "", name, FGT_TASK_IMAGES, channels, size, size, classes, layers, 0, 0, 0, 0, 0.0, {                       \
+                { 0 }                                                                                                  \
+            }                                                                                                          \
         }                                                                                                              \
     }
 #define GPT2(name, layers, width, heads, length, dropout, help)                                                        \

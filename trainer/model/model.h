@@ -11,6 +11,8 @@
 #include "trainer/base/batch.h"
 #include "trainer/nn/graph.h"
 
+enum { FGT_UNIT_LAYERS = 128 };
+
 /** A parsed model text, independent of the data. */
 typedef struct fgt_model {
     char text[128];                                /* as given */
@@ -19,6 +21,7 @@ typedef struct fgt_model {
     uint32_t channels, height, width, classes;     /* images: default sizes; the data set may have others */
     uint32_t layers, hidden, heads, length, vocab; /* transformers; vocab 0: from the data */
     double dropout;
+    uint32_t units[2][FGT_UNIT_LAYERS]; /* see fgt_model_units() */
 } fgt_model;
 
 /** One model in the list that --help prints. */
@@ -33,6 +36,15 @@ const fgt_model_kind *fgt_model_kind_at(size_t i);
 
 /** Parses a model text. Returns an exit status, after an error message that suggests the nearest model or option. */
 int fgt_model_parse(const char *text, fgt_model *model);
+
+/** Reads the sizes of layers of which units were removed from the shapes of a file of weights; what the file does not
+ * have, or of models other than GPT-2 and residual networks, is as usual. Returns an exit status, after an error
+ * message. */
+int fgt_model_read_units(const char *path, fgt_model *model);
+
+/** Units of a layer, `usual` if none were removed. GPT-2: 0, columns of queries; 1, of the MLP. Residual networks: 0,
+ * channels after the first convolution of a block; 1, after the second of three. */
+uint32_t fgt_model_units(const fgt_model *model, int which, uint32_t layer, uint32_t usual);
 
 /** Builds a model for the data, for batches of at most `batch`, finished but with all weights 0 (see fgt_graph_init()).
  * Data of another task, or too long or small samples, are an error. Returns an exit status, after an error message. */

@@ -14,7 +14,9 @@
 
 /* A module in the tree of names: "layer1.0". */
 typedef struct module {
+    const fgt_model *model;
     fgt_graph *g;
+    uint32_t block; /* the number of the block in the model */
     char name[32];
 } module;
 
@@ -65,15 +67,15 @@ static fgt_value *end_block(const module *p, int number, fgt_value *y, fgt_value
 
 /* Two 3 x 3 convolutions. */
 static fgt_value *basic_block(const module *p, fgt_value *x, uint32_t channels, uint32_t stride, shortcut_kind other) {
-    fgt_value *y = conv_norm_relu(p, 1, x, conv3x3(channels, stride));
+    fgt_value *y = conv_norm_relu(p, 1, x, conv3x3(fgt_model_units(p->model, 0, p->block, channels), stride));
     y = conv(p, 2, y, conv3x3(channels, 1));
     return end_block(p, 2, y, x, stride != 1 || x->dims[0] != channels ? other : IDENTITY, stride);
 }
 
 /* 1 x 1, 3 x 3, 1 x 1 to four times the channels. */
 static fgt_value *bottleneck(const module *p, fgt_value *x, uint32_t channels, uint32_t stride) {
-    fgt_value *y = conv_norm_relu(p, 1, x, conv1x1(channels, 1));
-    y = conv_norm_relu(p, 2, y, conv3x3(channels, stride));
+    fgt_value *y = conv_norm_relu(p, 1, x, conv1x1(fgt_model_units(p->model, 0, p->block, channels), 1));
+    y = conv_norm_relu(p, 2, y, conv3x3(fgt_model_units(p->model, 1, p->block, channels), stride));
     y = conv(p, 3, y, conv1x1(4 * channels, 1));
     return end_block(p, 3, y, x, stride != 1 || x->dims[0] != 4 * channels ? PROJECTED : IDENTITY, stride);
 }
@@ -90,7 +92,7 @@ int fgt_build_resnet_cifar(const fgt_model *model, const fgt_data_info *info, fg
     int status = check_image_size(model, info, 8);
     if (status != FGIO_EXIT_OK)
         return status;
-    module p = {.g = g};
+    module p = {.model = model, .g = g};
     uint32_t blocks = (model->layers - 2) / 6;
     fgt_value *x = fgt_op_pixels(g, info->channels, info->height, info->width);
     x = conv_norm_relu(&p, 1, x, conv3x3(16, 1));
@@ -99,6 +101,7 @@ int fgt_build_resnet_cifar(const fgt_model *model, const fgt_data_info *info, fg
             snprintf(p.name, sizeof p.name, "layer%u.%u", stage + 1, i);
             fgt_block_begin(g);
             x = basic_block(&p, x, 16u << stage, stage > 0 && i == 0 ? 2 : 1, PADDED);
+            p.block++;
             fgt_block_end(g);
         }
     x = fgt_op_mean_pool(g, x);
@@ -112,7 +115,7 @@ int fgt_build_resnet(const fgt_model *model, const fgt_data_info *info, fgt_grap
     int status = check_image_size(model, info, 32);
     if (status != FGIO_EXIT_OK)
         return status;
-    module p = {.g = g};
+    module p = {.model = model, .g = g};
     fgt_value *x = fgt_op_pixels(g, info->channels, info->height, info->width);
     x = conv_norm_relu(&p, 1, x, (fgt_conv_shape){.channels = 64, .kernel = 7, .stride = 2, .pad = 3});
     x = fgt_op_max_pool(g, x, 3, 2, 1);
@@ -122,6 +125,7 @@ int fgt_build_resnet(const fgt_model *model, const fgt_data_info *info, fgt_grap
             snprintf(p.name, sizeof p.name, "layer%u.%u", stage + 1, i);
             fgt_block_begin(g);
             x = deep ? bottleneck(&p, x, 64u << stage, stride) : basic_block(&p, x, 64u << stage, stride, PROJECTED);
+            p.block++;
             fgt_block_end(g);
         }
     x = fgt_op_mean_pool(g, x);

@@ -16,6 +16,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -60,7 +61,10 @@ static int check_sparse(fgt_run *run) {
     if (fgt_option_is(run->config, "reduce", "gossip") || fgt_option_is(run->config, "feedback", "dgc") ||
         fgt_option_is(run->config, "feedback", "ef21"))
         return fgio_usage_error("--sparse does not support reduce=gossip, feedback=dgc and feedback=ef21");
-    return fgt_sparse_parse(job->sparse, &run->sparse);
+    int status = fgt_sparse_parse(job->sparse, &run->sparse);
+    if (status == FGIO_EXIT_OK && run->sparse.kind == FGT_SPARSE_ZEROS && !job->weights && !job->resume)
+        status = fgio_usage_error("--sparse zeros needs --weights with a pruned model: random weights have no zeros");
+    return status;
 }
 
 /* Gossip and local steps change the weights of the model themselves. */
@@ -94,6 +98,20 @@ static int open_data(fgt_run *run) {
     return fgt_data_open(&want, &run->data);
 }
 
+static bool read_units_of(const char *from, fgt_model *model) {
+    char path[PATH_MAX];
+    return from && fgt_checkpoint_newest(from, path, sizeof path) == FGIO_EXIT_OK &&
+           fgt_model_read_units(path, model) == FGIO_EXIT_OK;
+}
+
+/* Sizes of layers of which units were removed; errors of the file are reported when it is opened for use. */
+static void read_units(fgt_run *run) {
+    fgio_errors_defer();
+    if (!read_units_of(run->job->resume, &run->model))
+        read_units_of(run->job->weights, &run->model);
+    fgio_errors_flush(0);
+}
+
 static int open_run(fgt_run *run) {
     const fgt_job *job = run->job;
     int status = fgt_blas_init((uint64_t)job->threads * (fgt_group_is_joined() ? 1 : job->workers));
@@ -101,6 +119,7 @@ static int open_run(fgt_run *run) {
         status = fgt_model_parse(job->model, &run->model);
     if (status != FGIO_EXIT_OK)
         return status;
+    read_units(run);
     run->batch = job->batch ? job->batch : fgt_default_batch(run->model.task);
     status = fgt_rate_parse(job->schedule, &run->rate);
     if (status == FGIO_EXIT_OK)

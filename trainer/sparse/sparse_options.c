@@ -21,11 +21,13 @@ static const fgt_sparse_help helps[FGT_SPARSE_KINDS] = {
      "the density from the first step on; updates exchange the smallest weights for those with the largest gradients"},
     {"nm", "n=2,m=4,from=0.1,until=0.5,refine=0.002",
      "n of every m weights along the inputs of a neuron: a straight-through estimator, then fixed masks"},
+    {"zeros", "", "weights of --weights that are zero stay zero: to train a model of frugrad prune"},
 };
 static const fgt_sparse_options defaults[FGT_SPARSE_KINDS] = {
     {.kind = FGT_SPARSE_MAGNITUDE, .density = 0.1, .from = 0.1, .until = 0.6, .updates = 50},
     {.kind = FGT_SPARSE_RIGL, .density = 0.1, .until = 0.75, .updates = 25, .swap = 0.3},
     {.kind = FGT_SPARSE_NM, .from = 0.1, .until = 0.5, .updates = 1, .refine = 0.002, .n = 2, .m = 4},
+    {.kind = FGT_SPARSE_ZEROS, .density = 1, .updates = 1},
 };
 static const char *const layer_names[] = {"erk", "uniform", "global", NULL};
 
@@ -90,7 +92,8 @@ static int parse_option(char *option, fgt_sparse_options *o) {
     if (value)
         *value++ = '\0';
     if (!value || !has_option(o->kind, option))
-        return fgio_usage_error("--sparse: %s has no option '%s'; it has %s", help->name, option, help->options);
+        return fgio_usage_error("--sparse: %s has no option '%s'; it has %s", help->name, option,
+                                help->options[0] ? help->options : "none");
     for (size_t i = 0; i < NUMBERS; i++)
         if (strcmp(numbers[i].key, option) == 0)
             return parse_number(&numbers[i], value, o);
@@ -103,7 +106,7 @@ static int parse_kind(const char *name, fgt_sparse_options *o) {
             *o = defaults[i];
             return FGIO_EXIT_OK;
         }
-    return fgio_usage_error("--sparse: unknown kind '%s'; accepted: magnitude, rigl, nm", name);
+    return fgio_usage_error("--sparse: unknown kind '%s'; accepted: magnitude, rigl, nm, zeros", name);
 }
 
 int fgt_sparse_parse(const char *text, fgt_sparse_options *options) {

@@ -10,6 +10,7 @@ typedef enum fgt_sparse_kind {
     FGT_SPARSE_MAGNITUDE, /* gradual magnitude pruning: fewer and fewer weights, the largest ones */
     FGT_SPARSE_RIGL,      /* a fixed number of weights, of which some are exchanged for others now and then */
     FGT_SPARSE_NM,        /* N of every M weights: dense weights behind a mask, then that mask for good */
+    FGT_SPARSE_ZEROS,     /* weights that are zero at the beginning stay zero */
     FGT_SPARSE_KINDS
 } fgt_sparse_kind;
 

@@ -185,6 +185,21 @@ void fgt_sparse_add_growth(float *growth, const fgt_param *p, const float *gradi
 
 /* ---- all kinds ---- */
 
+/* The weights that are not zero; no tensor is empty. */
+static void keep_nonzeros(fgt_sparse *s) {
+    memset(s->mask, 0, s->mask_bytes);
+    for (fgt_param *p = s->graph->params; p; p = p->next) {
+        size_t kept = 0;
+        for (size_t i = 0; p->mask && i < elements_of(p); i++)
+            if (p->w[i] < 0 || p->w[i] > 0) {
+                fgt_mask_set(p->mask, i);
+                kept++;
+            }
+        if (p->mask && kept == 0)
+            fgt_mask_set(p->mask, 0);
+    }
+}
+
 static int update_masks(fgt_sparse *s, frug_comm *comm, uint64_t step) {
     size_t count = masked_params(s->graph);
     if (s->options.kind == FGT_SPARSE_RIGL && step > 0)
@@ -196,6 +211,10 @@ static int update_masks(fgt_sparse *s, frug_comm *comm, uint64_t step) {
             if (p->mask)
                 fgt_select_n_of_m(&rows, s->weights + p->tensor.offset, s->options.n, s->options.m, p->mask);
         }
+        return FGIO_EXIT_OK;
+    }
+    if (s->options.kind == FGT_SPARSE_ZEROS) {
+        keep_nonzeros(s);
         return FGIO_EXIT_OK;
     }
     uint64_t *keep = calloc(count + 1, sizeof *keep);

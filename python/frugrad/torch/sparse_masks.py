@@ -120,6 +120,8 @@ def update(options: SparseOptions, tensors: Sequence[Masked], masks: Sequence[to
     if options.kind == "rigl" and step > 0:
         counts = swap_counts(options, masks, step, steps)
         return swap_weights(tensors, masks, counts, exchange_growth(counts))
+    if options.kind == "zeros":
+        return [mask if mask.any() else select_largest(mask.float(), ~mask, 1) for mask in (t.weights != 0 for t in tensors)]
     if options.kind == "nm":
         return [select_n_of_m(t, options.n, options.m) for t in tensors]
     return keep_largest(tensors, masks, options.layers, options.density_at(step, steps))

@@ -11,6 +11,7 @@ LAYERS = ("erk", "uniform", "global")
 _KINDS: Dict[str, Dict[str, object]] = {
     "magnitude": {"density": 0.1, "layers": "erk", "from": 0.1, "until": 0.6, "updates": 50},
     "rigl": {"density": 0.1, "layers": "erk", "until": 0.75, "updates": 25, "swap": 0.3},
+    "zeros": {},
     "nm": {"n": 2, "m": 4, "from": 0.1, "until": 0.5, "refine": 0.002},
 }
 _LIMITS: Dict[str, Tuple[float, float]] = {"density": (1e-6, 1), "from": (0, 1), "until": (0, 1), "swap": (0, 1),
@@ -20,7 +21,7 @@ _LIMITS: Dict[str, Tuple[float, float]] = {"density": (1e-6, 1), "from": (0, 1),
 class SparseOptions(NamedTuple):
     """A parsed text; what a kind does not have is at its default."""
 
-    kind: str  # magnitude, rigl or nm
+    kind: str  # magnitude, rigl, nm or zeros
     density: float = 1.0
     layers: str = "erk"
     begin: float = 0.0
@@ -94,7 +95,7 @@ def parse(text: str) -> SparseOptions:
     for part in rest.split(",") if rest else ():
         name, equal, value = part.partition("=")
         if not equal or name not in values:
-            raise ValueError(f"sparse weights: {kind} has no option '{name}'; it has {', '.join(values)}")
+            raise ValueError(f"sparse weights: {kind} has no option '{name}'; it has {', '.join(values) or 'none'}")
         values[name] = _value(name, value, values[name])
     begin, end = values.pop("from", 0.0), values.pop("until", 0.0)
     options = SparseOptions(kind, begin=begin, end=end, **values)  # type: ignore[arg-type]

@@ -30,7 +30,7 @@ class Sparsify:
     model          the model, or the DDP around it. Matrices and kernels get masks; embeddings, biases and norms do not
     optimizer      the one that updates its weights, converted by ``frugrad.torch.optimizer()`` or not
     text           how, as ``frugrad train --sparse`` has it (docs/sparse-weights.md): ``magnitude``, ``rigl`` or ``nm``,
-                   with options behind a colon, as "rigl:density=0.2,layers=global"
+                   with options behind a colon, as "rigl:density=0.2,layers=global"; ``zeros`` keeps what is zero
     total_steps    the length of training in optimizer steps: times in the text are shares of it
     process_group  that of the DDP; None: the default group
     skip           parts of names of parameters that stay dense

@@ -1,0 +1,23 @@
+/* prune_units.h - whole channels, columns or attention heads that are removed from a model. */
+#ifndef FGP_PRUNE_UNITS_H
+#define FGP_PRUNE_UNITS_H
+
+#include "program/deploy/model_weights.h"
+
+typedef struct fgp_unit_options {
+    bool heads;           /* attention heads; otherwise inner channels of residual blocks and columns of MLPs */
+    uint32_t head_length; /* heads: columns of one */
+    double share;         /* of the units of each layer that are removed; one stays at least */
+    bool keep_shapes;     /* set their weights to zero instead */
+    const char *skip;     /* layers with this text in their names stay as they are; NULL: none */
+} fgp_unit_options;
+
+typedef struct fgp_unit_totals {
+    uint64_t units, removed;
+} fgp_unit_totals;
+
+/** Remove the least important units of every layer that has such units, from all tensors that they belong to. Returns
+ *  an exit status, after an error message. */
+int fgp_prune_units(fgp_weights *weights, const fgp_unit_options *options, fgp_unit_totals *totals);
+
+#endif

@@ -50,7 +50,7 @@ def prepare(method, a):
     if method != "dense":
         optimizer = frugrad.torch.optimizer(model, optimizer)
         if a.sharded:
-            state = frugrad.torch.fsdp(model, method, optimizer, replicate_group=mesh["replicate"], on_gpu=True)
+            state = frugrad.torch.fsdp(model, method, optimizer, replicate_group=mesh["replicate"], on_gpu=not a.host)
         else:
             state = frugrad.torch.DDPState(model, method, optimizer)
             net.register_comm_hook(state, frugrad.torch.hook)
@@ -109,6 +109,7 @@ def main():
     p.add_argument("--world", type=int, default=1, help="processes; they share the GPU")
     p.add_argument("--methods", default="dense/frugrad/frugrad,feedback=none", help="dense and configs, with / between")
     p.add_argument("--sharded", action="store_true", help="FSDP2 in place of DistributedDataParallel")
+    p.add_argument("--host", action="store_true", help="of a sharded model: compress on the host, not on the GPU")
     p.add_argument("--bucket", type=float, default=25, help="MB of a bucket")
     p.add_argument("--batch", type=int, default=64)
     p.add_argument("--steps", type=int, default=20)

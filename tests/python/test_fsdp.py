@@ -189,7 +189,7 @@ def on_a_gpu():
         train(model, range(3))
     model = shard(mesh["shard"], mlp().cuda())
     optimizer = frugrad.torch.optimizer(model, torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9))
-    state = frugrad.torch.fsdp(model, "frugrad", optimizer, replicate_group=mesh["replicate"], on_gpu=True)
+    state = frugrad.torch.fsdp(model, "frugrad", optimizer, replicate_group=mesh["replicate"])
     losses = train(model, range(40), optimizer)
     state.load_state_dict(state.state_dict())
     stats = state.stats()

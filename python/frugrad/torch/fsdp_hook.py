@@ -31,7 +31,7 @@ from .transport import Comm, host_group
 
 def fsdp(model: torch.nn.Module, config: str = "frugrad",
          optimizer: Union[torch.optim.Optimizer, Sequence[torch.optim.Optimizer], None] = None, *,
-         replicate_group: Any = None, total_steps: int = 0, threads: int = 1, on_gpu: bool = False) -> "FSDPState":
+         replicate_group: Any = None, total_steps: int = 0, threads: int = 1, on_gpu: bool = True) -> "FSDPState":
     """Compress the exchange of gradients of a model that ``fully_shard`` has sharded over one mesh dimension.
 
     model            after all calls of fully_shard
@@ -43,12 +43,12 @@ def fsdp(model: torch.nn.Module, config: str = "frugrad",
     total_steps      the length of training in optimizer steps, for schedules; 0: schedules are at their end
     threads          threads of the compressor
     on_gpu           between replicas, compress gradients of a GPU there, if libfrugrad_cuda is found and has kernels
-                     for the config. This was tried with emulated kernels only, not on a GPU yet
+                     for the config, as ``DDPState`` does. False: on the host, with the same bits
 
     Collective: all ranks call it, with the same arguments. Replicas get the weights of the first one, as from DDP.
     Gradients become the mean over all ranks, as without it. The residual of a rank belongs to what it compresses: to
     its own shard between replicas, and to the whole gradient in a reduce-scatter, where it takes a byte a parameter.
-    All-gathers of weights are not compressed. Gradients on a GPU are copied to the host and back, unless on_gpu.
+    All-gathers of weights are not compressed. In a reduce-scatter, gradients on a GPU are copied to the host and back.
 
     Returns the state, for checkpoints and statistics. Between replicas this takes PyTorch 2.7, and inside a shard group
     2.9.

@@ -224,6 +224,12 @@ static void pause_for(const fgf_session *s, double seconds) {
         nanosleep(&slice, NULL);
 }
 
+static void report_retry(const fgf_session *s, const fgio_reason *why, double left) {
+    fgio_reason line;
+    fgio_fail(&line, "%.180s; trying again for up to %.0f seconds", why->text, left);
+    report(s, line.text);
+}
+
 static int repeat(fgf_session *s, attempt *try_once, void *request, fgio_reason *why) {
     double patience = s->options.patience > 0 ? s->options.patience : PATIENCE_SECONDS;
     double deadline = frugi_clock() + patience, pause = PAUSE_MIN;
@@ -248,7 +254,7 @@ static int repeat(fgf_session *s, attempt *try_once, void *request, fgio_reason 
             return fgio_fail(why, "%.180s; gave up after %.0f seconds", last.text, patience);
         }
         if (was_connected || pause == PAUSE_MIN)
-            report(s, why->text);
+            report_retry(s, why, deadline - frugi_clock());
         pause = frugi_clock() - began > PAUSE_MAX ? PAUSE_MIN : fmin(2 * pause, PAUSE_MAX);
         pause_for(s, pause);
     }

@@ -145,7 +145,10 @@ int fgf_public_find(const char *what, fgf_public_key *key, fgio_reason *why) {
     int status = fgio_file_read(what, &bytes);
     fgio_errors_mute(0);
     if (status != FGIO_EXIT_OK)
-        return fgio_fail(why, "'%s' is neither a public key ('ed25519:...') nor a file with one", what);
+        return fgio_fail(why,
+                         "'%s' is neither a public key ('ed25519:...') nor a file with one; serve writes "
+                         "DIR/server.key.pub as it starts",
+                         what);
     status = fgf_allow_list_parse((const char *)bytes.data, bytes.len, &list, why);
     fgio_bytes_free(&bytes);
     if (status == 0 && list.count != 1)

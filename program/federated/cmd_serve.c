@@ -293,6 +293,10 @@ static int print_summary(const serving *s, const fgf_server *server) {
                                          "accuracy", fgio_json_real(s->last.eval_accuracy), "bytes_up_last_round",
                                          (json_int_t)s->last.bytes_up),
                                JSON_COMPACT, stdout);
+    if (s->last.rounds == 0) { /* none has closed since the start */
+        printf("%llu rounds: the run had ended before\n", (unsigned long long)round);
+        return FGIO_EXIT_OK;
+    }
     printf("%llu rounds, loss %.4f", (unsigned long long)round, s->last.loss);
     if (isfinite(s->last.eval_accuracy))
         printf(", accuracy %.2f %%", 100 * s->last.eval_accuracy);
@@ -409,7 +413,7 @@ static int print_status(const fgp_args *args) {
 }
 
 static int run(const fgp_args *args) {
-    serving s = {.args = args};
+    serving s = {.args = args, .last = {.loss = (double)NAN, .eval_loss = (double)NAN, .eval_accuracy = (double)NAN}};
     if (fgp_arg_given(args, "status"))
         return print_status(args);
     int status = check_given(args);

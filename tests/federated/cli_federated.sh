@@ -57,6 +57,8 @@ assert status["done"] and status["round"] == 4 and len(status["clients"]) == 2, 
 assert [r["updates"] for r in status["history"]] == [2] * 4, status["history"]' || fail "status as JSON"
 "$FRUGRAD" eval --model mlp --data builtin --samples 400 --weights straight/weights.safetensors --json >/dev/null ||
     fail "the weights cannot be evaluated"
+(serve straight) >again.out 2>again.err || fail "serve after the end: $(cat again.err)"
+grep -q "^$rounds rounds: the run had ended before" again.out || fail "serve after the end: $(cat again.out)"
 
 # -- local clients: one command
 "$FRUGRAD" serve --model mlp --data builtin --samples 400 --local-clients 3 --rounds 2 --local-steps 4 --quiet \

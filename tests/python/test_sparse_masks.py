@@ -55,6 +55,12 @@ class Selection(unittest.TestCase):
         masks = sparse_masks.keep_largest(tensors, [torch.ones(4, dtype=torch.bool)] * 2, "global", 0.25)
         self.assertEqual([mask.tolist() for mask in masks], [[True, True, False, False], [False, False, False, True]])
 
+    def test_zeros_stay(self):
+        tensors = [Masked((1, 4), torch.tensor([0.0, 2, 0, -1])), Masked((1, 2), torch.zeros(2))]
+        masks = sparse_masks.update(parse("zeros"), tensors, [], 0, 10, lambda counts: [])
+        self.assertEqual([mask.tolist() for mask in masks], [[False, True, False, True], [True, False]])
+        self.assertEqual([parse("zeros").is_due(step, 10) for step in range(3)], [True, False, False])
+
     def test_rigl_exchanges_the_smallest_for_the_largest_sums(self):
         mask = torch.tensor([True, True, True, False, False, False])
         tensors, sums = [Masked((1, 6), torch.tensor([3.0, 1, 2, 0, 0, 0]))], [[0, 0, 0, 5.0, 1, -4], [0, 0, 0, -5.0, 1, 0]]

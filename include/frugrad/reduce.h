@@ -77,6 +77,15 @@ FRUG_API frug_status frug_comm_set_timeout(frug_comm *comm, double seconds);
 FRUG_CHECK frug_status frug_comm_send(frug_comm *comm, int peer, const void *data, size_t bytes);
 FRUG_CHECK frug_status frug_comm_receive(frug_comm *comm, int peer, void *data, size_t bytes);
 
+/** Start a message to or from another rank and return; its tag is 0 to 7, done and handle are set here. The struct and
+ *  its data must stay valid until a wait for it returns. On an error nothing was started. Otherwise as
+ * frug_comm_send().
+ */
+FRUG_CHECK frug_status frug_comm_post(frug_comm *comm, frug_message *message);
+
+/** Wait until some messages that were posted are complete. On an error those that are not are given up. */
+FRUG_CHECK frug_status frug_comm_wait(frug_comm *comm, frug_message *messages, size_t n);
+
 /** All-gather of `bytes` bytes from every rank, in rank order: all has size * bytes. Collective. For short data,
  * because every rank sends to every other. Otherwise as frug_comm_send(). */
 FRUG_CHECK frug_status frug_comm_allgather(frug_comm *comm, const void *mine, size_t bytes, void *all);

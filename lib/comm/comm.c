@@ -238,6 +238,21 @@ frug_status frug_comm_receive(frug_comm *comm, int peer, void *data, size_t byte
     return transfer(comm, peer, 0, data, bytes);
 }
 
+frug_status frug_comm_post(frug_comm *comm, frug_message *m) {
+    FRUG_FAIL_IF(!comm || !m || (m->bytes && !m->data), FRUG_ERR_ARG, "post: comm, message or data is NULL");
+    FRUG_FAIL_IF(m->peer < 0 || m->peer >= comm->size || m->peer == comm->rank, FRUG_ERR_ARG,
+                 "post: rank %d has no peer %d in a group of size %d", comm->rank, m->peer, comm->size);
+    FRUG_FAIL_IF(m->tag < 0 || m->tag >= FRUGI_TAG_FIRST - FRUGI_TAG_CALLER_POSTED, FRUG_ERR_ARG,
+                 "post: the tag %d is not 0 to %d", m->tag, FRUGI_TAG_FIRST - FRUGI_TAG_CALLER_POSTED - 1);
+    m->tag += FRUGI_TAG_CALLER_POSTED;
+    return frugi_comm_post(comm, m);
+}
+
+frug_status frug_comm_wait(frug_comm *comm, frug_message *messages, size_t n) {
+    FRUG_FAIL_IF(!comm || (n && !messages), FRUG_ERR_ARG, "wait: comm or messages are NULL");
+    return frugi_comm_wait(comm, messages, n);
+}
+
 /* First element of chunk i: the ring divides n elements into `size` chunks that differ by at most one. */
 static uint64_t chunk_begin(uint64_t n, int size, int i) {
     return n / (uint64_t)size * (uint64_t)i + ((uint64_t)i < n % (uint64_t)size ? (uint64_t)i : n % (uint64_t)size);

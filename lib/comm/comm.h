@@ -50,6 +50,7 @@ void frugi_comm_abandon(frug_comm *comm, frug_message *messages, size_t n);
 #define FRUGI_TAG_RING             2
 #define FRUGI_TAG_CALLER_MESSAGE   3 /* frug_comm_send() and frug_comm_receive() */
 #define FRUGI_TAG_CALLER_ALLGATHER 4 /* frug_comm_allgather() */
+#define FRUGI_TAG_CALLER_POSTED    8 /* to 15: frug_comm_post() */
 #define FRUGI_TAG_FIRST            16
 
 /**

@@ -3,6 +3,7 @@
 #include "program/args/job_args.h"
 
 #include "program/args/quantity.h"
+#include "trainer/pipeline/pipeline.h"
 #include "trainer/run/rate_schedule.h"
 #include "trainer/sparse/master_weights.h"
 #include "trainer/sparse/sparse_options.h"
@@ -39,13 +40,24 @@ typedef struct field {
     { name, offsetof(fgt_job, member), min, max }
 
 static const field texts[] = {
-    FIELD("model", model, 0, 0),       FIELD("data", data, 0, 0),       FIELD("tokens", tokens, 0, 0),
-    FIELD("subset", subset, 0, 0),     FIELD("method", method, 0, 0),   FIELD("optimizer", optimizer, 0, 0),
-    FIELD("schedule", schedule, 0, 0), FIELD("weights", weights, 0, 0), FIELD("save", save, 0, 0),
-    FIELD("resume", resume, 0, 0),     FIELD("sparse", sparse, 0, 0),   FIELD("quantize", quantize, 0, 0),
+    FIELD("model", model, 0, 0),
+    FIELD("data", data, 0, 0),
+    FIELD("tokens", tokens, 0, 0),
+    FIELD("subset", subset, 0, 0),
+    FIELD("method", method, 0, 0),
+    FIELD("optimizer", optimizer, 0, 0),
+    FIELD("schedule", schedule, 0, 0),
+    FIELD("weights", weights, 0, 0),
+    FIELD("save", save, 0, 0),
+    FIELD("resume", resume, 0, 0),
+    FIELD("sparse", sparse, 0, 0),
+    FIELD("quantize", quantize, 0, 0),
+    FIELD("stage-config", stage_config, 0, 0),
+    FIELD("stage-feedback", stage_feedback, 0, 0),
 };
 static const field small[] = {
     FIELD("workers", workers, 1, MAX_WORKERS),
+    FIELD("stages", stages, 2, FGT_STAGES_MAX),
     FIELD("threads", threads, 1, MAX_THREADS),
     FIELD("batch", batch, 1, 1 << 20),
     FIELD("accumulate", accumulate, 1, 1 << 20),
@@ -277,6 +289,25 @@ static int check_idle_options(const fgp_request *r) {
     return FGIO_EXIT_OK;
 }
 
+static int check_stages(const fgp_request *r) {
+    const char *name = r->line->command->name;
+    fgt_stage_config config = {0};
+    if (!r->job.stages && (r->job.stage_config || r->job.stage_feedback))
+        return fgio_usage_error("%s: --%s needs --stages COUNT", name,
+                                r->job.stage_config ? "stage-config" : "stage-feedback");
+    if (r->job.stages && r->job.workers > 1)
+        return fgio_usage_error("%s: --stages and --workers: the stages are the workers, of one model; give one of "
+                                "them",
+                                name);
+    if (r->job.stage_feedback && strcmp(r->job.stage_feedback, "sample") != 0)
+        return fgio_usage_error("%s: --stage-feedback '%s': expected sample", name, r->job.stage_feedback);
+    int code = r->job.stage_config ? fgt_stage_config_parse(r->job.stage_config, &config) : FGIO_EXIT_OK;
+    if (code == FGIO_EXIT_OK && r->job.stage_feedback && r->job.stage_config && !config.activations)
+        code = fgio_usage_error("%s: --stage-feedback has no effect on activations that are not compressed", name);
+    fgt_stage_config_destroy(&config);
+    return code;
+}
+
 static int check_values(fgp_request *r) {
     frug_config *config = NULL;
     if (r->job.model == NULL) {
@@ -298,6 +329,8 @@ static int check_values(fgp_request *r) {
         code = fgt_sparse_parse(r->job.sparse, &sparse);
     if (code == FGIO_EXIT_OK && r->job.quantize != NULL)
         code = fgt_quantize_parse(r->job.quantize, &quantize);
+    if (code == FGIO_EXIT_OK)
+        code = check_stages(r);
     if (code == FGIO_EXIT_OK)
         code = check_text_options(r);
     return code == FGIO_EXIT_OK ? check_idle_options(r) : code;
@@ -327,7 +360,7 @@ int fgp_request_open(const fgp_args *args, fgp_request *r) {
     if (code == FGIO_EXIT_OK)
         code = check_values(r);
     if (r->job.threads == 0)
-        r->job.threads = cores_per_worker(r->job.workers);
+        r->job.threads = cores_per_worker(r->job.stages ? r->job.stages : r->job.workers);
     return code;
 }
 

@@ -7,6 +7,7 @@
 #include "program/system/interrupt.h"
 #include "program/args/train_options.h"
 #include "program/train/train_summary.h"
+#include "trainer/pipeline/pipeline.h"
 #include "program/train/train_progress.h"
 
 #include <inttypes.h>
@@ -27,6 +28,15 @@ static const fgp_opt options[] = {
     {"quantize", 0, "BITS", NULL,
      "train weights that are rounded to int8 or int4, one scale for each output; with :activations=int8 or "
      ":activations=int4 also the inputs of layers [not rounded]"},
+    {"stages", 0, "COUNT", NULL,
+     "divide the model over so many workers, each with some of its layers, instead of copying it; under mpirun the "
+     "number of its processes [each worker has the whole model]"},
+    {"stage-config", 0, "CONFIG", NULL,
+     "how stages send activations and their gradients: a config string of the library, or two with a slash between "
+     "them; dense: as floats, for the bits of a run without stages [" FGT_STAGE_CONFIG_DEFAULT "]"},
+    {"stage-feedback", 0, "WORD", NULL,
+     "sample: send how the activations of each sample have changed since the last epoch, where samples repeat; takes "
+     "memory for those of all samples [the activations themselves]"},
     {"sparse", 0, "TEXT", NULL, "prune weights while training; listed below [all weights are trained]"},
     FGP_OPTIONS_OUTPUT,
     {"metrics-layers", 0, NULL, NULL, "metrics: also the density of each tensor, at some 16 of the steps"},

@@ -12,6 +12,7 @@
 #include "io/progress.h"
 #include "io/metrics.h"
 #include "io/status_line.h"
+#include "trainer/pipeline/pipeline.h"
 #include "trainer/run/worker_group.h"
 #include "program/train/train_summary.h"
 
@@ -186,6 +187,11 @@ static void record_step(fgp_train_progress *v, const fgt_progress *p) {
         {"samples_per_second", p->samples_per_second},
     };
     record(v, "step", p->step, numbers, sizeof numbers / sizeof *numbers);
+    for (uint32_t i = 0; i < p->stages; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "bytes_stage_%" PRIu32, i);
+        record(v, "stages", p->step, &(metric){name, p->stage_bytes[i]}, 1);
+    }
 }
 
 static void record_quality(fgp_train_progress *v, const fgt_eval_result *q) {
@@ -216,7 +222,7 @@ static void on_begin(void *ctx, const fgt_report *r, uint64_t resumed_at) {
     fgp_train_progress *v = ctx;
     const fgt_job *job = &v->request->job;
     char params[32], again[64] = "", setting[512];
-    v->alone = r->workers == 1;
+    v->alone = r->workers == 1 && r->stages == 0;
     if (!v->quiet) {
         if (resumed_at > 0)
             snprintf(again, sizeof again, ", resuming after step %" PRIu64, resumed_at);
@@ -224,7 +230,11 @@ static void on_begin(void *ctx, const fgt_report *r, uint64_t resumed_at) {
                           job->model, fgio_count_text(r->params, params, sizeof params), job->data, r->steps,
                           r->workers, r->batch, again);
         fgio_status_print("method %s, optimizer %s, exchange %s", fgp_request_method(v->request), r->optimizer,
-                          v->alone ? "none (one worker)" : r->algorithm);
+                          r->workers == 1 ? "none (one worker)" : r->algorithm);
+        if (r->stages > 0)
+            fgio_status_print("%" PRIu32 " stages, activations as %s%s", r->stages,
+                              job->stage_config != NULL ? job->stage_config : FGT_STAGE_CONFIG_DEFAULT,
+                              job->stage_feedback != NULL ? ", changes of each sample" : "");
         fgio_status_print("%s", fgp_setting_text(job, r, setting, sizeof setting));
         print_accumulate(v, r);
     }

@@ -8,6 +8,7 @@
 
 #include "io/json.h"
 #include "io/status_line.h"
+#include "trainer/pipeline/pipeline.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -110,14 +111,15 @@ static void print_alone(const fgt_report *r) {
 static void print_traffic(const fgt_report *r) {
     char sent[32], dense[32], ratio[32];
     label("sent");
-    if (r->workers == 1) {
+    if (r->workers == 1 && r->stages == 0) {
         print_alone(r);
     } else if (r->bytes_sent == 0) {
         printf("nothing\n");
         return;
     } else {
-        printf("%s instead of %s by each worker: %.1f %%, %s\n", fgio_bytes_text(r->bytes_sent, sent, sizeof sent),
+        printf("%s instead of %s %s: %.1f %%, %s\n", fgio_bytes_text(r->bytes_sent, sent, sizeof sent),
                fgio_bytes_text(r->bytes_dense, dense, sizeof dense),
+               r->stages > 0 ? "between all stages" : "by each worker",
                100 * (double)r->bytes_sent / (double)r->bytes_dense,
                fgio_ratio_text((double)r->bytes_dense, (double)r->bytes_sent, ratio, sizeof ratio));
     }
@@ -336,6 +338,12 @@ int fgp_summary_json(const fgp_request *request, const fgt_report *r) {
     set_text(all, "optimizer", r->optimizer);
     if (request->job.quantize != NULL)
         set_text(all, "quantize", request->job.quantize);
+    if (r->stages > 0) {
+        set_count(all, "stages", r->stages);
+        set_text(all, "stage_config",
+                 request->job.stage_config != NULL ? request->job.stage_config : FGT_STAGE_CONFIG_DEFAULT);
+        set_text(all, "stage_feedback", request->job.stage_feedback);
+    }
     if (request->job.sparse != NULL) {
         set_text(all, "sparse", request->job.sparse);
         set_count(all, "params_kept", r->params_kept);

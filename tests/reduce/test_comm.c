@@ -1,4 +1,5 @@
 /* test_comm.c - the public calls of a group: messages in order, all-gather, timeouts, and invalid arguments. */
+#include "base/status.h"
 #include "comm/comm.h"
 #include "support/test_clock.h"
 #include "support/thread_group.h"
@@ -49,6 +50,38 @@ static void messages_arrive_whole_and_in_order(void **state) {
         for (int i = 0; i < size; i++)
             assert_int_equal(member[i].status, FRUG_OK);
     }
+}
+
+/* Messages in both directions and with two tags, posted before any of them is waited for; one tag's are received
+ * first. */
+static frug_status post_both_ways(frug_comm *comm, void *shared) {
+    (void)shared;
+    int rank = frug_comm_rank(comm), peer = 1 - rank;
+    unsigned char sent[4][64], got[4][64];
+    frug_message m[8];
+    for (int i = 0; i < 4; i++) {
+        memset(sent[i], 10 * rank + i, sizeof sent[i]);
+        m[i] = (frug_message){.peer = peer, .tag = i / 2, .sending = 1, .data = sent[i], .bytes = sizeof sent[i]};
+        FRUG_TRY(frug_comm_post(comm, &m[i]));
+    }
+    for (int i = 0; i < 4; i++) {
+        int from = (i + 2) % 4; /* tag 1 before tag 0 */
+        m[4 + i] = (frug_message){.peer = peer, .tag = from / 2, .data = got[from], .bytes = sizeof got[from]};
+        FRUG_TRY(frug_comm_post(comm, &m[4 + i]));
+    }
+    FRUG_TRY(frug_comm_wait(comm, m, 8));
+    for (int i = 0; i < 4; i++)
+        if (got[i][0] != 10 * peer + i || got[i][63] != 10 * peer + i)
+            return FRUG_ERR_MISMATCH;
+    return FRUG_OK;
+}
+
+static void posted_messages_of_a_tag_are_in_order(void **state) {
+    (void)state;
+    thread_worker member[THREAD_WORKERS_MAX];
+    run_workers(2, post_both_ways, NULL, 20, member);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(member[i].status, FRUG_OK);
 }
 
 static frug_status gather_rounds(frug_comm *comm, void *shared) {
@@ -195,6 +228,11 @@ static void invalid_arguments_are_refused(void **state) {
     assert_int_equal(frug_comm_receive(comm[0], -1, &c, 1), FRUG_ERR_ARG);
     assert_int_equal(frug_comm_receive(comm[0], 1, NULL, 1), FRUG_ERR_ARG);
     assert_int_equal(frug_comm_allgather(comm[0], NULL, 1, &c), FRUG_ERR_ARG);
+    frug_message bad_peer = {.peer = 2, .data = &c, .bytes = 1},
+                 bad_tag = {.peer = 1, .tag = 8, .data = &c, .bytes = 1};
+    assert_int_equal(frug_comm_post(comm[0], &bad_peer), FRUG_ERR_ARG);
+    assert_int_equal(frug_comm_post(comm[0], &bad_tag), FRUG_ERR_ARG);
+    assert_int_equal(frug_comm_wait(NULL, NULL, 0), FRUG_ERR_ARG);
     assert_int_equal(frug_comm_allgather(comm[0], &c, SIZE_MAX / 2 + 1, &c), FRUG_ERR_ARG);
     OK(frug_comm_set_timeout(comm[0], 0.05));
     assert_int_equal(frug_comm_receive(comm[0], 1, &c, 1), FRUG_ERR_COMM); /* no message: timeout */
@@ -205,9 +243,13 @@ static void invalid_arguments_are_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(messages_arrive_whole_and_in_order), cmocka_unit_test(gathers_are_in_rank_order),
-        cmocka_unit_test(many_ranks_gather_and_exchange),     cmocka_unit_test(a_missing_rank_is_named),
-        cmocka_unit_test(gathers_of_different_lengths_fail),  cmocka_unit_test(invalid_arguments_are_refused),
+        cmocka_unit_test(posted_messages_of_a_tag_are_in_order),
+        cmocka_unit_test(messages_arrive_whole_and_in_order),
+        cmocka_unit_test(gathers_are_in_rank_order),
+        cmocka_unit_test(many_ranks_gather_and_exchange),
+        cmocka_unit_test(a_missing_rank_is_named),
+        cmocka_unit_test(gathers_of_different_lengths_fail),
+        cmocka_unit_test(invalid_arguments_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,9 +6,10 @@
  *   frugrad.buffers.R    F32  running statistics of worker R, concatenated; worker 0's have their own names
  *   frugrad.outer        F32  with local steps and outer_momentum only: that momentum, the same on all workers
  *   frugrad.optimizer    U8   frug_optimizer_save; the same on all workers, so it is saved once
- *   frugrad.optimizer.R  U8   with local steps only: that of worker R from 1 on
+ *   frugrad.optimizer.R  U8   with local steps or stages only: that of worker R from 1 on
  *   frugrad.residual.R   U8   the compressor of worker R (frug_compressor_save)
  *   frugrad.mask         U8   sparse weights: masks of all parameters that have one, lowest bit first
+ *   frugrad.stage.R      F32  stages: the last activations of all samples that stage R has sent and received
  *   frugrad.growth.R     F32  likewise: sums of the gradients of pruned weights of worker R
  *   frugrad.master       F32  the weights that the optimizer updates, where those of the model are a projection
  *   frugrad.checksum     U8   CRC-32C of all bytes before it
@@ -34,6 +35,10 @@ typedef struct fgt_checkpoint_state {
     frug_optimizer *optimizer;   /* likewise */
     bool own_optimizer;          /* the optimizers of workers differ: all are saved */
     float *outer;                /* momentum of local steps, a float per parameter; or NULL */
+    /* Pipeline stages: */
+    bool stages;            /* each worker has its own weights and running statistics (fgt_param.stage) */
+    float *memory;          /* of samples; or NULL */
+    uint64_t memory_floats; /* the same on all workers */
     /* Sparse weights (sparse/sparse_weights.h); NULL: not saved, not restored. */
     uint8_t *mask;
     size_t mask_bytes;

@@ -42,16 +42,18 @@ static void set_shape(fgt_checkpoint_part *part, fgio_dtype dtype, uint32_t ndim
     part->bytes = part->item.count * fgio_dtype_size(dtype);
 }
 
-void fgt_checkpoint_parts_add_model(fgt_checkpoint_parts *parts, fgt_graph *graph) {
+void fgt_checkpoint_parts_add_model(fgt_checkpoint_parts *parts, fgt_graph *graph, bool by_stage) {
     for (fgt_param *p = graph->params; p != NULL; p = p->next) {
-        fgt_checkpoint_part *part = append_part(parts, FGT_PART_MODEL, FGT_ALL_WORKERS, p->tensor.name);
+        int owner = by_stage ? (int)p->stage : FGT_ALL_WORKERS;
+        fgt_checkpoint_part *part = append_part(parts, FGT_PART_MODEL, owner, p->tensor.name);
         if (part == NULL)
             return;
         set_shape(part, FGIO_F32, p->tensor.ndim, p->tensor.shape);
         part->memory = p->w;
     }
     for (fgt_buffer *b = graph->buffers; b != NULL; b = b->next) {
-        fgt_checkpoint_part *part = append_part(parts, FGT_PART_MODEL, FGT_ALL_WORKERS, b->name);
+        int owner = by_stage ? (int)b->stage : FGT_ALL_WORKERS;
+        fgt_checkpoint_part *part = append_part(parts, FGT_PART_MODEL, owner, b->name);
         if (part == NULL)
             return;
         set_shape(part, FGIO_F32, 1, &(uint64_t){b->count});
@@ -72,8 +74,10 @@ void fgt_checkpoint_parts_add(fgt_checkpoint_parts *parts, fgt_checkpoint_part_k
                               uint64_t count, void *memory) {
     static const char *const names[] = {
         [FGT_PART_BUFFERS] = "buffers", [FGT_PART_OPTIMIZER] = "optimizer", [FGT_PART_RESIDUAL] = "residual",
-        [FGT_PART_MASK] = "mask",       [FGT_PART_MASTER] = "master",       [FGT_PART_GROWTH] = "growth"};
-    const bool floats = kind == FGT_PART_BUFFERS || kind == FGT_PART_MASTER || kind == FGT_PART_GROWTH;
+        [FGT_PART_MASK] = "mask",       [FGT_PART_MASTER] = "master",       [FGT_PART_GROWTH] = "growth",
+        [FGT_PART_STAGE] = "stage"};
+    const bool floats =
+        kind == FGT_PART_BUFFERS || kind == FGT_PART_MASTER || kind == FGT_PART_GROWTH || kind == FGT_PART_STAGE;
     char name[64];
     if (kind == FGT_PART_MASK || kind == FGT_PART_MASTER || (kind == FGT_PART_OPTIMIZER && number == 0))
         snprintf(name, sizeof name, "frugrad.%s", names[kind]);
@@ -103,6 +107,11 @@ void fgt_checkpoint_parts_add_sparse(fgt_checkpoint_parts *parts, const fgt_chec
         fgt_checkpoint_parts_add(parts, FGT_PART_GROWTH, r, r, floats, state->growth);
     if (state->mask != NULL)
         fgt_checkpoint_parts_add(parts, FGT_PART_MASK, 0, FGT_ALL_WORKERS, state->mask_bytes, state->mask);
+}
+
+void fgt_checkpoint_parts_add_stages(fgt_checkpoint_parts *parts, const fgt_checkpoint_state *state, int workers) {
+    for (int r = 0; r < workers && state->memory_floats; r++)
+        fgt_checkpoint_parts_add(parts, FGT_PART_STAGE, r, r, state->memory_floats, state->memory);
 }
 
 void fgt_checkpoint_parts_free(fgt_checkpoint_parts *parts) {

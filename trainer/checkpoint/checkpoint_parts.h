@@ -34,7 +34,8 @@ typedef enum fgt_checkpoint_part_kind {
     FGT_PART_RESIDUAL,  /* saved state of one worker's compressor */
     FGT_PART_MASK,      /* sparse weights: masks */
     FGT_PART_MASTER,    /* the weights that the optimizer updates */
-    FGT_PART_GROWTH     /* sums of one worker */
+    FGT_PART_GROWTH,    /* sums of one worker */
+    FGT_PART_STAGE      /* activations of samples of one stage */
 } fgt_checkpoint_part_kind;
 
 #define FGT_ALL_WORKERS (-1)
@@ -54,8 +55,8 @@ typedef struct fgt_checkpoint_parts {
     bool out_of_memory; /* an allocation failed */
 } fgt_checkpoint_parts;
 
-/** Adds the parameters and running statistics of a graph. */
-void fgt_checkpoint_parts_add_model(fgt_checkpoint_parts *parts, fgt_graph *graph);
+/** Adds the parameters and running statistics of a graph; by_stage: as owned by the stages that train them. */
+void fgt_checkpoint_parts_add_model(fgt_checkpoint_parts *parts, fgt_graph *graph, bool by_stage);
 
 /** Adds the momentum of local steps, if there is one. */
 void fgt_checkpoint_parts_add_outer(fgt_checkpoint_parts *parts, const fgt_checkpoint_state *state);
@@ -71,6 +72,9 @@ void fgt_checkpoint_parts_add_optimizer(fgt_checkpoint_parts *parts, const fgt_c
 
 /** Adds the states of sparse weights that there are; growth: of this many workers. */
 void fgt_checkpoint_parts_add_sparse(fgt_checkpoint_parts *parts, const fgt_checkpoint_state *state, int workers);
+
+/** Adds the memories of samples of all stages, if there are any. */
+void fgt_checkpoint_parts_add_stages(fgt_checkpoint_parts *parts, const fgt_checkpoint_state *state, int workers);
 void fgt_checkpoint_parts_free(fgt_checkpoint_parts *parts);
 
 /** Copies bytes of a part from offset `at` to their format in files, and back. at is a multiple of 4. */

@@ -52,11 +52,12 @@ static int alloc_memory(restore_state *r) {
 /* All workers build the same list of parts. */
 static int list_parts(restore_state *r) {
     int old = (int)r->file->workers;
-    fgt_checkpoint_parts_add_model(&r->parts, r->state->graph);
+    fgt_checkpoint_parts_add_model(&r->parts, r->state->graph, false);
     fgt_checkpoint_parts_add_outer(&r->parts, r->state);
-    for (int i = 1; i < old && r->blobs.buffer_floats > 0 && !r->redistribute; i++)
+    for (int i = 1; i < old && r->blobs.buffer_floats > 0 && !r->redistribute && !r->state->stages; i++)
         fgt_checkpoint_parts_add(&r->parts, FGT_PART_BUFFERS, i, i, r->blobs.buffer_floats, r->blobs.buffers);
     fgt_checkpoint_parts_add_sparse(&r->parts, r->state, r->redistribute ? 0 : old);
+    fgt_checkpoint_parts_add_stages(&r->parts, r->state, old);
     fgt_checkpoint_parts_add_optimizer(&r->parts, r->state, old, r->blobs.optimizer_bytes, r->blobs.optimizer);
     for (int i = 0; i < old && r->state->compressor != NULL && !r->parts.out_of_memory; i++)
         fgt_checkpoint_parts_add(&r->parts, FGT_PART_RESIDUAL, i, r->redistribute ? FGT_ALL_WORKERS : i,

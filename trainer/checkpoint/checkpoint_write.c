@@ -52,11 +52,12 @@ static int save_states(writer_state *w) {
 
 /* All workers build the same list of parts: floats first, so that all are aligned. */
 static int list_parts(writer_state *w) {
-    fgt_checkpoint_parts_add_model(&w->parts, w->state->graph);
+    fgt_checkpoint_parts_add_model(&w->parts, w->state->graph, w->state->stages);
     fgt_checkpoint_parts_add_outer(&w->parts, w->state);
-    for (int r = 1; r < w->size && w->blobs.buffer_floats > 0; r++)
+    for (int r = 1; r < w->size && w->blobs.buffer_floats > 0 && !w->state->stages; r++)
         fgt_checkpoint_parts_add(&w->parts, FGT_PART_BUFFERS, r, r, w->blobs.buffer_floats, w->blobs.buffers);
     fgt_checkpoint_parts_add_sparse(&w->parts, w->state, w->size);
+    fgt_checkpoint_parts_add_stages(&w->parts, w->state, w->size);
     fgt_checkpoint_parts_add_optimizer(&w->parts, w->state, w->size, w->blobs.optimizer_bytes, w->blobs.optimizer);
     for (int r = 0; r < w->size && w->state->compressor != NULL; r++)
         fgt_checkpoint_parts_add(&w->parts, FGT_PART_RESIDUAL, r, r, w->blobs.residual_bytes, w->blobs.residual);

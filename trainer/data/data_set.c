@@ -198,6 +198,10 @@ static fgt_sample_id sample_id_of(const fgt_data *data, fgt_split split, uint64_
     return id;
 }
 
+uint64_t fgt_data_sample_index(const fgt_data *data, uint64_t epoch, uint64_t at) {
+    return sample_id_of(data, FGT_TRAIN, epoch, at).index;
+}
+
 int fgt_data_batch(const fgt_data *data, fgt_split split, uint64_t epoch, uint64_t first, uint32_t n,
                    fgt_batch *batch) {
     int threads = data->source->slow && batch->threads > 1 ? batch->threads : 1;

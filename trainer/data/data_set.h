@@ -62,6 +62,9 @@ void fgt_batch_destroy(fgt_batch *batch);
 /** Samples first .. first + n - 1 of a batch, as a view of its memory. */
 fgt_batch fgt_batch_part(const fgt_data_info *info, const fgt_batch *batch, uint32_t first, uint32_t n);
 
+/** Index in the training split of the sample at a position of an epoch's order. */
+uint64_t fgt_data_sample_index(const fgt_data *data, uint64_t epoch, uint64_t at);
+
 /** Loads samples first .. first + n - 1 of an epoch's order into a batch (batch->n = n). Training samples are shuffled
  * anew every epoch and start again from the front past the end; those of other splits are in their own order, without
  * augmentation. Any number of threads may call it, each with a batch of its own, which loads the samples of an image

@@ -385,7 +385,8 @@ static void close_tile(fgt_sink *sink, const fgt_param *p, size_t first) {
 static void update_deferred(fgt_buckets *b, double clip) {
     for (size_t i = 0; i < b->count; i++)
         b->norm2 += norm_and_scale_bucket(b, &b->bucket[i], b->full_gradient + b->bucket[i].full_offset, 1.0f);
-    double norm = sqrt(b->norm2);
+    double all = b->options.sum_norms ? b->options.sum_norms(b->options.sum_norms_ctx, b->norm2) : b->norm2;
+    double norm = sqrt(all);
     b->clip_factor = clip > 0 && norm > clip ? clip / norm : 1;
     if (b->options.auto_clip)
         limit_factor(b, 0, norm);

@@ -45,6 +45,9 @@ typedef struct fgt_buckets_options {
     uint32_t passes;      /* backward passes of a step; 0: one */
     bool auto_clip; /* limit norms by their own running means: of each bucket, with deferred_update of the mean gradient
                      */
+    bool all_numbered; /* the layouts have the frozen parameters too: those of other stages */
+    double (*sum_norms)(void *ctx, double norm2); /* with deferred_update: the squared norm over all stages; or NULL */
+    void *sum_norms_ctx;
     /* Fine-tuning: */
     uint64_t measured_at, measured; /* offset and number of measurements in the reducer's layout */
     uint64_t measured_each;         /* measurements of a target at most steps, instead of a longer gradient */

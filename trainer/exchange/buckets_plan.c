@@ -74,17 +74,28 @@ static bool can_join(const fgt_bucket *last, const fgt_param *p, bool target, ui
     return !(after && after->frozen) && last->targets == target && last->begin + last->count - p->tensor.offset <= most;
 }
 
+/* Number of the i-th of `count` trainable parameters, from the last on, in the layout of the optimizer. */
+static size_t layout_number(const fgt_buckets *b, const fgt_param *p, size_t i, size_t count) {
+    size_t number = 0;
+    if (!b->options.all_numbered)
+        return count - 1 - i;
+    for (const fgt_param *q = b->options.graph->params; q != p; q = q->next)
+        number++;
+    return number;
+}
+
 /* params: from the last to the first of the layout. Adjacent small ones share a bucket. */
 static int plan_buckets(fgt_buckets *b, fgt_param **params, size_t count, uint64_t most) {
     bool open = false; /* the last bucket can take more */
     for (size_t i = 0; i < count; i++) {
         fgt_param *p = params[i];
         uint64_t size = (uint64_t)p->rows * p->cols;
-        bool target = !frug_optimizer_can_split(b->options.optimizer, count - 1 - i);
+        size_t number = layout_number(b, p, i, count);
+        bool target = !frug_optimizer_can_split(b->options.optimizer, number);
         p->tile = p->rows;
         if (size > most) {
             size_t rows = tile_rows(p, most);
-            if (rows < p->rows && can_split(b, p, count - 1 - i, rows))
+            if (rows < p->rows && can_split(b, p, number, rows))
                 p->tile = rows;
             open = false;
         }

@@ -32,21 +32,21 @@ fgt_graph *fgt_graph_create(uint32_t most, int threads) {
     return g;
 }
 
-static void free_nodes(fgt_graph *g) {
-    for (fgt_node *node = g->first, *next; node; node = next) {
-        next = node->next;
-        if (node->op->destroy)
-            node->op->destroy(node);
-        else
-            free(node->state);
-        free(node);
-    }
+void fgt_node_destroy(fgt_node *node) {
+    if (node->op->destroy)
+        node->op->destroy(node);
+    else
+        free(node->state);
+    free(node);
 }
 
 void fgt_graph_destroy(fgt_graph *g) {
     if (!g)
         return;
-    free_nodes(g);
+    for (fgt_node *node = g->first, *next; node; node = next) {
+        next = node->next;
+        fgt_node_destroy(node);
+    }
     for (fgt_value *v = g->values, *next; v; v = next) {
         next = v->next;
         free(v);
@@ -61,10 +61,10 @@ void fgt_graph_destroy(fgt_graph *g) {
     for (fgt_buffer *b = g->buffers, *next; b; b = next) {
         next = b->next;
         free(b->name);
-        fgt_counted_free(b->data);
+        fgt_counted_free(g->owner ? NULL : b->data);
         free(b);
     }
-    fgt_counted_free(g->weights);
+    fgt_counted_free(g->owner ? NULL : g->weights);
     fgt_counted_free(g->activations);
     fgt_counted_free(g->work);
     free(g);
@@ -215,11 +215,21 @@ fgt_buffer *fgt_buffer_add(fgt_graph *g, const char *name, size_t count, float v
         return &placeholder;
     }
     b->count = count;
+    b->node = g->nodes - 1;
     for (size_t i = 0; i < count; i++)
         b->data[i] = value;
     *(g->buffers_end ? &g->buffers_end->next : &g->buffers) = b;
     g->buffers_end = b;
     return b;
+}
+
+void fgt_graph_share(fgt_graph *g, const fgt_graph *owner) {
+    g->owner = owner;
+    const fgt_buffer *from = owner->buffers;
+    for (fgt_buffer *b = g->buffers; b; b = b->next, from = from->next) {
+        fgt_counted_free(b->data);
+        b->data = from->data;
+    }
 }
 
 void fgt_work_reserve(fgt_graph *g, size_t floats) {
@@ -254,15 +264,25 @@ static void run_forward(fgt_graph *g, fgt_node *node) {
     fgt_fake_quantize_value(g, node->out);
 }
 
-void fgt_graph_forward(fgt_graph *g, const fgt_batch *batch, bool training) {
+void fgt_graph_begin(fgt_graph *g, const fgt_batch *batch, bool training) {
     g->batch = batch;
     g->n = batch->n;
     g->training = training;
     g->score = (fgt_score){0};
-    for (fgt_node *node = g->first; node; node = node->next) {
+    for (fgt_value *v = g->values; v; v = v->next)
+        v->grad_written = false;
+}
+
+void fgt_graph_forward_nodes(fgt_graph *g, fgt_node *first, const fgt_node *last) {
+    for (fgt_node *node = first; node; node = node == last ? NULL : node->next) {
         run_forward(g, node);
         g->resident_block = node->block ? node->block : g->resident_block;
     }
+}
+
+void fgt_graph_forward(fgt_graph *g, const fgt_batch *batch, bool training) {
+    fgt_graph_begin(g, batch, training);
+    fgt_graph_forward_nodes(g, g->first, g->last);
 }
 
 /* Recomputes the values of a block up to a node, which those of other blocks have overwritten. Values that are used
@@ -280,17 +300,21 @@ static void recompute_block(fgt_graph *g, const fgt_node *last) {
     g->resident_block = last->block;
 }
 
-void fgt_graph_backward(fgt_graph *g, fgt_sink *sink) {
+void fgt_graph_backward_nodes(fgt_graph *g, const fgt_node *first, fgt_node *last, fgt_sink *sink) {
     g->sink = sink;
-    for (fgt_value *v = g->values; v; v = v->next)
-        v->grad_written = false;
-    for (fgt_node *node = g->last; node; node = node->previous)
+    for (fgt_node *node = last; node; node = node == first ? NULL : node->previous)
         if (node->op->backward && !node->skip_backward) {
             if (g->keep == FGT_KEEP_BLOCKS && node->block && node->block != g->resident_block)
                 recompute_block(g, node);
             node->op->backward(g, node);
         }
     g->sink = NULL;
+}
+
+void fgt_graph_backward(fgt_graph *g, fgt_sink *sink) {
+    for (fgt_value *v = g->values; v; v = v->next)
+        v->grad_written = false;
+    fgt_graph_backward_nodes(g, g->first, g->last, sink);
 }
 
 /* ---- parameters ---- */

@@ -60,6 +60,7 @@ typedef struct fgt_param {
     uint64_t packed_offset, packed_count; /* sparse weights: in the flat buffer without pruned weights */
     bool head;                            /* fine-tuning: trained by AdamW, not by the method of the targets */
     bool frozen;                          /* not trained: it has no gradient and is in no bucket */
+    uint32_t stage;                       /* pipeline: which stage trains it (nn/graph_stages.h) */
     bool packable;                        /* graphs without backward: may be packed instead of having w */
     frug_sparse *packed;                  /* owned; NULL: w is used */
     double *input_squares; /* owned; NULL, or sums of the squares of each input (cols, or rows if the input is first) */
@@ -71,6 +72,8 @@ typedef struct fgt_buffer {
     char *name;
     size_t count;
     float *data;
+    uint32_t node;  /* number of the node that has it */
+    uint32_t stage; /* as of fgt_param */
     struct fgt_buffer *next;
 } fgt_buffer;
 
@@ -131,6 +134,7 @@ struct fgt_graph {
     uint32_t resident_block;     /* the block whose values are in memory */
     bool recomputing;            /* forward runs again for backward: it must not change state (running statistics) */
     const fgt_batch *batch;
+    const fgt_graph *owner; /* of weights and running statistics; NULL: this graph */
     fgt_score score;
     fgt_sink *sink;
     fgt_node *first, *last;
@@ -149,6 +153,9 @@ struct fgt_graph {
 /** An empty graph. NULL without memory. */
 fgt_graph *fgt_graph_create(uint32_t batch_max, int threads);
 void fgt_graph_destroy(fgt_graph *g);
+
+/** Frees a node that is not in a graph. */
+void fgt_node_destroy(fgt_node *node);
 
 /* ---- for operations ---------------------------------------------------------------- */
 
@@ -210,6 +217,10 @@ int fgt_graph_measure(fgt_graph *g, uint64_t *weights, uint64_t *activations);
 /** Allocates weights, activations and their gradients. Returns an exit status, after an error message. */
 int fgt_graph_finish(fgt_graph *g);
 
+/** A graph of the same model uses the weights and running statistics of the owner, which is finished and exists longer.
+ * Before fgt_graph_finish(). */
+void fgt_graph_share(fgt_graph *g, const fgt_graph *owner);
+
 /** To be called after parameters of a finished graph were marked as frozen: marks the nodes that backward skips and
  * drops the gradients that are no longer needed. The other gradients do not change. */
 void fgt_graph_freeze(fgt_graph *g);
@@ -223,12 +234,20 @@ int fgt_graph_layout(const fgt_graph *g, frug_layout **layout);
 fgt_param *fgt_param_find(const fgt_graph *g, const char *name);
 fgt_buffer *fgt_buffer_find(const fgt_graph *g, const char *name);
 
+/** Adds the score of a batch. */
+void fgt_score_add(fgt_score *sum, const fgt_score *s);
+
 /** Targets of a batch, over which the loss is averaged. */
 double fgt_graph_target_count(const fgt_graph *g, const fgt_batch *batch);
 
 /** Runs all nodes over a batch. The value of the last node is the output; loss nodes add to g->score, which is reset
  * first. */
 void fgt_graph_forward(fgt_graph *g, const fgt_batch *batch, bool training);
+
+/** The same in parts: begin, then ranges of nodes, each of which must end before the next begins. */
+void fgt_graph_begin(fgt_graph *g, const fgt_batch *batch, bool training);
+void fgt_graph_forward_nodes(fgt_graph *g, fgt_node *first, const fgt_node *last);
+void fgt_graph_backward_nodes(fgt_graph *g, const fgt_node *first, fgt_node *last, fgt_sink *sink);
 
 /** After a forward pass with training: passes the gradients of all trainable parameters to the sink. */
 void fgt_graph_backward(fgt_graph *g, fgt_sink *sink);

@@ -72,6 +72,14 @@ double fgt_graph_target_count(const fgt_graph *g, const fgt_batch *batch) {
     return x->sample_size == 1 ? (double)batch->n : count_targets(x, batch);
 }
 
+void fgt_score_add(fgt_score *sum, const fgt_score *s) {
+    sum->loss += s->loss;
+    sum->count += s->count;
+    sum->correct += s->correct;
+    for (int i = 0; i < 5; i++)
+        sum->sums[i] += s->sums[i];
+}
+
 static void loss_forward(fgt_graph *g, fgt_node *node) {
     const fgt_value *x = node->in[0];
     size_t classes = x->dims[x->ndim - 1], rows = g->n * x->sample_size / classes;

@@ -150,7 +150,7 @@ static int allocate_memory(plan *p) {
     assign_addresses(p);
     if (p->too_large)
         return too_large(g);
-    g->weights = fgt_counted_alloc(FGT_USE_WEIGHTS, (size_t)g->elements * sizeof(float));
+    g->weights = g->owner ? g->owner->weights : fgt_counted_alloc(FGT_USE_WEIGHTS, (size_t)g->elements * sizeof(float));
     float *memory = fgt_counted_alloc(FGT_USE_ACTIVATIONS, (p->data + p->peak) * sizeof(float));
     g->work = fgt_counted_alloc(FGT_USE_ACTIVATIONS, work_floats(g) * sizeof(float));
     if (!g->weights || !memory || !g->work) {

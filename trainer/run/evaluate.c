@@ -26,7 +26,7 @@ fgt_split fgt_worker_eval_split(const fgt_worker *w, bool at_end) {
 
 static frug_status broadcast_buffers(const fgt_worker *w) {
     frug_status status = FRUG_OK;
-    for (fgt_buffer *b = w->graph->buffers; b && status == FRUG_OK; b = b->next)
+    for (fgt_buffer *b = w->pipeline ? NULL : w->graph->buffers; b && status == FRUG_OK; b = b->next)
         for (int r = 1; r < w->size && status == FRUG_OK; r++) {
             if (w->rank == 0)
                 status = frug_comm_send(w->comm, r, b->data, b->count * sizeof *b->data);
@@ -79,14 +79,6 @@ static frug_status use_mean_weights(fgt_worker *w, float **own) {
     return fgt_worker_average(w);
 }
 
-void fgt_score_add(fgt_score *sum, const fgt_score *s) {
-    sum->loss += s->loss;
-    sum->count += s->count;
-    sum->correct += s->correct;
-    for (int i = 0; i < 5; i++)
-        sum->sums[i] += s->sums[i];
-}
-
 /** Score of one worker. */
 typedef struct worker_score {
     fgt_score score;
@@ -94,26 +86,35 @@ typedef struct worker_score {
     bool stopped; /* by a signal, before all batches were scored */
 } worker_score;
 
+static int score_part(fgt_worker *w, const fgt_batch *part, fgt_score *sum) {
+    if (w->pipeline) {
+        frug_status status = fgt_pipeline_evaluate(w->pipeline, part, sum);
+        return status == FRUG_OK ? FGIO_EXIT_OK : fgt_worker_error(w, "evaluation", status);
+    }
+    fgt_graph_forward(w->graph, part, false);
+    fgt_score_add(sum, &w->graph->score);
+    return FGIO_EXIT_OK;
+}
+
 static int score_batches(fgt_worker *w, fgt_split split, worker_score *to) {
     int status = FGIO_EXIT_OK;
     uint64_t count = fgt_data_get_info(w->run->data)->count[split], most = w->run->job->eval_batches;
     uint32_t n = w->run->batch;
-    uint64_t batches = (count + n - 1) / n, every = (uint64_t)w->size;
+    uint64_t batches = (count + n - 1) / n, every = (uint64_t)w->replicas;
     if (most && batches > most * every)
         batches = most * every;
     fgio_progress *meter =
         w->rank == 0 ? fgio_progress_begin(batches, "evaluating on the %s split", fgt_split_names[split]) : NULL;
-    for (uint64_t i = (uint64_t)w->rank; i < batches && status == FGIO_EXIT_OK && !to->stopped; i += every) {
+    for (uint64_t i = (uint64_t)w->replica; i < batches && status == FGIO_EXIT_OK && !to->stopped; i += every) {
         fgio_progress_update(meter, i);
         uint32_t samples = count - i * n < n ? (uint32_t)(count - i * n) : n;
         status = fgt_data_batch(w->run->data, split, 0, i * n, samples, &w->batch);
         for (uint32_t at = 0; at < samples && status == FGIO_EXIT_OK; at += w->graph->batch_max) {
             uint32_t some = samples - at < w->graph->batch_max ? samples - at : w->graph->batch_max;
             fgt_batch part = fgt_batch_part(fgt_data_get_info(w->run->data), &w->batch, at, some);
-            fgt_graph_forward(w->graph, &part, false);
-            fgt_score_add(&to->score, &w->graph->score);
+            status = score_part(w, &part, &to->score);
         }
-        to->stopped = fgt_worker_interrupt_requested() && i + every < batches;
+        to->stopped = fgt_worker_interrupt_requested() && i + every < batches && !w->pipeline;
     }
     fgio_progress_end(meter);
     return status;

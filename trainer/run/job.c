@@ -77,6 +77,28 @@ static int check_quantize(fgt_run *run) {
     return fgt_quantize_parse(job->quantize, &run->quantize);
 }
 
+/* Stages have parts of one model: methods that exchange weights, or compare weights of all layers, are not built for
+ * that. */
+static int check_stages(fgt_run *run) {
+    const fgt_job *job = run->job;
+    const char *config = job->stage_config ? job->stage_config : FGT_STAGE_CONFIG_DEFAULT;
+    const int size = fgt_group_size((int)job->stages);
+    if (!job->stages)
+        return FGIO_EXIT_OK;
+    if (run->quality)
+        return fgio_usage_error("--stages is for training; an evaluation has the whole model");
+    if (size != (int)job->stages)
+        return fgio_usage_error("--stages %u: mpirun has started %d processes; each stage is one process", job->stages,
+                                size);
+    if (job->sparse || job->quantize || job->tune)
+        return fgio_usage_error("--stages does not support %s", job->sparse     ? "--sparse"
+                                                                : job->quantize ? "--quantize"
+                                                                                : "fine-tuning");
+    if (fgt_option_is(run->config, "reduce", "gossip") || !fgt_option_is(run->config, "local", "0"))
+        return fgio_usage_error("--stages does not support reduce=gossip and local");
+    return fgt_stage_config_parse(config, &run->stage_config);
+}
+
 static int open_data(fgt_run *run) {
     const fgt_job *job = run->job;
     const fgt_model *m = &run->model;
@@ -112,9 +134,13 @@ static void read_units(fgt_run *run) {
     fgio_errors_flush(0);
 }
 
+static uint32_t worker_threads(const fgt_job *job) {
+    return job->stages ? job->stages : job->workers;
+}
+
 static int open_run(fgt_run *run) {
     const fgt_job *job = run->job;
-    int status = fgt_blas_init((uint64_t)job->threads * (fgt_group_is_joined() ? 1 : job->workers));
+    int status = fgt_blas_init((uint64_t)job->threads * (fgt_group_is_joined() ? 1 : worker_threads(job)));
     if (status == FGIO_EXIT_OK)
         status = fgt_model_parse(job->model, &run->model);
     if (status != FGIO_EXIT_OK)
@@ -133,6 +159,8 @@ static int open_run(fgt_run *run) {
         status = check_sparse(run);
     if (status == FGIO_EXIT_OK)
         status = check_quantize(run);
+    if (status == FGIO_EXIT_OK)
+        status = check_stages(run);
     if (status == FGIO_EXIT_OK)
         status = open_data(run);
     if (status == FGIO_EXIT_OK && fgt_data_get_info(run->data)->count[FGT_TRAIN] == 0 && !run->quality)
@@ -168,6 +196,13 @@ static void report_times(const fgt_worker *w, fgt_report *r) {
     r->ms_wait = ms * s.seconds_wait;
     r->ms_wire = ms * s.seconds_wire;
     r->ms_decode = ms * s.seconds_decode;
+    if (w->pipeline) {
+        fgt_channel_stats links = fgt_pipeline_stats(w->pipeline);
+        r->ms_compress += ms * links.seconds_compress;
+        r->ms_wait += ms * links.seconds_wait;
+        r->ms_wire += ms * links.seconds_wire;
+        r->ms_decode += ms * links.seconds_decode;
+    }
 }
 
 /* Optimizer and exchange run within backward, unless they have a thread of their own. */
@@ -188,7 +223,7 @@ static void report_tuning(const fgt_worker *w, fgt_report *r) {
 }
 
 static void report_memory(fgt_report *r) {
-    uint64_t library = 0, here = fgt_group_is_joined() ? 1 : r->workers;
+    uint64_t library = 0, here = fgt_group_is_joined() ? 1 : r->stages ? r->stages : r->workers;
     struct rusage usage;
     frug_memory(NULL, &library);
     r->weight_bytes = fgt_counted_peak(FGT_USE_WEIGHTS) / here;
@@ -201,7 +236,8 @@ static void report_memory(fgt_report *r) {
 }
 
 static void report_size(const fgt_worker *w, fgt_report *r) {
-    r->workers = (uint32_t)w->size;
+    r->workers = (uint32_t)w->replicas;
+    r->stages = w->pipeline ? (uint32_t)w->size : 0;
     r->batch = w->run->batch;
     r->accumulate = w->accumulate;
     r->params = 0;
@@ -341,7 +377,8 @@ static int run_job(fgt_run *run, fgt_group_fn *work) {
     if (status == FGIO_EXIT_OK)
         status = fit_memory(run);
     if (status == FGIO_EXIT_OK)
-        status = fgt_group_run((int)run->job->workers, work, run);
+        status = fgt_group_run((int)worker_threads(run->job), work, run);
+    fgt_stage_config_destroy(&run->stage_config);
     fgt_data_close(run->data);
     frug_config_destroy(run->config);
     return status;

@@ -20,23 +20,26 @@ typedef struct fgt_job {
     const char *model; /* model/model.h */
     const char *data;  /* data/data_set.h: path, tokens (or NULL), subset (or NULL) */
     const char *tokens, *subset;
-    const char *method;    /* a config string of the library */
-    const char *optimizer; /* of the library; NULL: the default for the method and the model */
-    const char *schedule;  /* of the learning rate: rate_schedule.h */
-    const char *sparse;    /* how weights are pruned: sparse/sparse_options.h; NULL: all are trained */
-    const char *quantize;  /* fake quantization: sparse/master_weights.h; NULL: none */
-    const char *weights;   /* safetensors to start from; NULL: random */
-    const char *save;      /* directory of checkpoints; NULL: none */
-    const char *resume;    /* a checkpoint, or a directory of them (the newest is used); NULL: start a new run */
-    bool resume_if_any;    /* a directory without checkpoints is no error: the run starts, from `weights` if given */
-    double rate;           /* 0: the default of the model */
-    double clip;           /* limit of the gradient's norm; 0: none */
-    bool clip_auto;        /* limits from the running norms (clip_norm.h) instead */
+    const char *method;         /* a config string of the library */
+    const char *optimizer;      /* of the library; NULL: the default for the method and the model */
+    const char *schedule;       /* of the learning rate: rate_schedule.h */
+    const char *sparse;         /* how weights are pruned: sparse/sparse_options.h; NULL: all are trained */
+    const char *quantize;       /* fake quantization: sparse/master_weights.h; NULL: none */
+    const char *stage_config;   /* how stages send activations: pipeline/pipeline.h; NULL: the default */
+    const char *stage_feedback; /* "sample": changes of each sample's activations are sent; NULL: the activations */
+    const char *weights;        /* safetensors to start from; NULL: random */
+    const char *save;           /* directory of checkpoints; NULL: none */
+    const char *resume;         /* a checkpoint, or a directory of them (the newest is used); NULL: start a new run */
+    bool resume_if_any; /* a directory without checkpoints is no error: the run starts, from `weights` if given */
+    double rate;        /* 0: the default of the model */
+    double clip;        /* limit of the gradient's norm; 0: none */
+    bool clip_auto;     /* limits from the running norms (clip_norm.h) instead */
     double epochs;
     double timeout; /* seconds that a worker waits for a message of another; 0: FGT_GROUP_TIMEOUT */
     uint64_t steps; /* 0: by epochs */
     uint64_t seed;
     uint32_t workers;      /* threads; ignored in an MPI job */
+    uint32_t stages;       /* workers that the model is divided over; 0: each has all of it */
     uint32_t threads;      /* of each worker */
     uint32_t batch;        /* samples of each worker; 0: the default of the model */
     uint32_t accumulate;   /* micro-batches of a batch; 0: chosen by the free memory, or as in the checkpoint */
@@ -75,8 +78,10 @@ typedef struct fgt_progress {
     double clipped;                   /* the factor; 1: not clipped */
     double density;                   /* of this step */
     double seconds;                   /* of this step */
-    uint64_t bytes_sent, bytes_dense; /* of one worker, since the beginning */
-    double samples_per_second;        /* of all workers */
+    uint64_t bytes_sent, bytes_dense; /* of one worker, or of all stages, since the beginning */
+    const double *stage_bytes;        /* that each stage has sent in this step; NULL: there are none */
+    uint32_t stages;
+    double samples_per_second; /* of all workers */
     double seconds_left;
 } fgt_progress;
 
@@ -111,7 +116,7 @@ typedef struct fgt_report {
     uint64_t params_kept;          /* those that are not pruned at the end */
     double rate;                   /* the highest of the schedule */
     char tokens[256];              /* tokens of the text, or empty */
-    uint32_t workers, batch, accumulate;
+    uint32_t workers, batch, accumulate, stages; /* stages: 0, or the workers are stages of one model */
     fgt_accumulate_from accumulate_from;
     uint64_t activation_uncut;         /* bytes of a worker's activations without micro-batches */
     uint64_t memory_free;              /* bytes before the run, or the limit of the job */

@@ -13,7 +13,8 @@
 #include <sys/stat.h>
 
 static uint64_t local_workers(const fgt_run *run) {
-    return (uint64_t)fgt_group_local_size((int)run->job->workers);
+    uint32_t stages = run->job->stages; /* stage s of S has S - s micro-batches of its share of the model */
+    return stages ? (stages + 1) / 2 : (uint64_t)fgt_group_local_size((int)run->job->workers);
 }
 
 /* For all workers of this machine; workers of an MPI job each have a process limit too. */
@@ -90,15 +91,18 @@ int fgt_memory_choose_accumulate(fgt_run *run) {
         run->accumulate = run->job->accumulate;
         return FGIO_EXIT_OK;
     }
-    for (uint32_t n = 1; n <= run->batch && status == FGIO_EXIT_OK; n++) {
-        if (run->batch % n)
+    uint32_t first = run->job->stages ? 2 * run->job->stages : 1; /* stages wait for each other a third of the time */
+    for (uint32_t n = first < run->batch ? first : run->batch; n <= run->batch && status == FGIO_EXIT_OK; n++) {
+        if (run->batch % n && n != first)
             continue;
         status = fgt_memory_estimate(&one_thread_run, n, keep, &need);
         run->accumulate = n;
         if (workers * need.activations <= r->memory_free / 2 && workers * fgt_memory_need_sum(&need) <= r->memory_free)
             break;
     }
-    r->accumulate_from = run->accumulate > 1 ? FGT_ACCUMULATE_CHOSEN : FGT_ACCUMULATE_ONE;
+    r->accumulate_from = run->accumulate > first ? FGT_ACCUMULATE_CHOSEN
+                         : first > 1             ? FGT_ACCUMULATE_ASKED
+                                                 : FGT_ACCUMULATE_ONE;
     return status;
 }
 

@@ -78,12 +78,26 @@ static void set_optimizer(metadata_builder *metadata, const fgt_worker *w) {
     set_text(metadata, "optimizer", text);
 }
 
+/* A run without stages has no such setting, as in earlier versions. */
+static void set_stages(metadata_builder *metadata, const fgt_job *job) {
+    char count[16] = "";
+    if (job->stages)
+        snprintf(count, sizeof count, "%u", job->stages);
+    set_text(metadata, "stages", count);
+    set_text(metadata, "stage-config",
+             !job->stages        ? ""
+             : job->stage_config ? job->stage_config
+                                 : FGT_STAGE_CONFIG_DEFAULT);
+    set_text(metadata, "stage-feedback", job->stage_feedback ? job->stage_feedback : "");
+}
+
 /* The settings that a resumed run must share, under the names of the command line. */
 static void set_settings(metadata_builder *metadata, const fgt_worker *w) {
     const fgt_run *run = w->run;
     set_text(metadata, "model", run->model.text);
     set_text(metadata, "data", fgt_data_get_info(run->data)->name);
     set_text(metadata, "quantize", run->job->quantize ? run->job->quantize : "");
+    set_stages(metadata, run->job);
     set_text(metadata, "sparse", run->job->sparse ? run->job->sparse : ""); /* before the method, which it changes */
     set_text(metadata, "method", frug_config_text(w->run->config));
     set_optimizer(metadata, w);
@@ -102,14 +116,23 @@ static void set_settings(metadata_builder *metadata, const fgt_worker *w) {
         set_text(metadata, "augment", fgt_data_get_info(run->data)->augment);
 }
 
+/* The key of a worker's running norms; all workers have the same, but stages have their own. */
+static const char *limits_key(const fgt_worker *w, int rank, char key[32]) {
+    if (w->pipeline && rank > 0)
+        snprintf(key, 32, "limits.%d", rank);
+    else
+        snprintf(key, 32, "limits");
+    return key;
+}
+
 /* The running norms of --clip auto: the weight, then one for each limit. */
-static void set_limits(metadata_builder *metadata, const fgt_norm_limits *limits) {
+static void set_limits(metadata_builder *metadata, const char *key, const double *numbers, size_t count) {
     json_t *list = json_array();
-    int failed = json_array_append_new(list, json_real(limits->weight));
-    for (size_t i = 0; i < limits->count; i++)
-        failed |= json_array_append_new(list, json_real(limits->mean[i]));
+    int failed = list == NULL;
+    for (size_t i = 0; i < count; i++)
+        failed |= json_array_append_new(list, json_real(numbers[i]));
     char *text = failed ? NULL : fgio_json_dump(list, JSON_COMPACT | JSON_REAL_PRECISION(17));
-    set_text(metadata, "limits", text ? text : "");
+    set_text(metadata, key, text ? text : "");
     metadata->failed |= !text;
     free(text);
     json_decref(list);
@@ -123,7 +146,8 @@ static int get_limits(fgt_worker *w, const json_t *metadata) {
             fgio_hint("--bucket differs from that of the checkpoint: the limits of --clip auto start again");
         return FGIO_EXIT_OK;
     }
-    json_t *list = json_loads(get_text(metadata, "limits"), 0, NULL);
+    char key[32];
+    json_t *list = json_loads(get_text(metadata, limits_key(w, w->rank, key)), 0, NULL);
     double *number = calloc(limits->count + 1, sizeof *number);
     int valid = number && json_is_array(list) && json_array_size(list) == limits->count + 1;
     for (size_t i = 0; valid && i <= limits->count; i++)
@@ -132,6 +156,32 @@ static int get_limits(fgt_worker *w, const json_t *metadata) {
     free(number);
     json_decref(list);
     return valid ? FGIO_EXIT_OK : fgio_error("%s: invalid norms of --clip auto in the checkpoint", w->run->job->resume);
+}
+
+/* Those of this worker, or of all stages. Collective with stages, of which the longest decides the length. */
+static void collect_limits(const fgt_worker *w, metadata_builder *metadata) {
+    const fgt_norm_limits *limits = fgt_buckets_norm_limits(w->buckets);
+    uint64_t mine = limits->count + 1, count[FGT_STAGES_MAX] = {mine}, longest = 0;
+    const int stages = w->pipeline ? w->size : 1;
+    char key[32];
+    if (w->pipeline && frug_comm_allgather(w->comm, &mine, sizeof mine, count) != FRUG_OK)
+        metadata->failed = true;
+    for (int r = 0; r < stages; r++)
+        longest = count[r] > longest ? count[r] : longest;
+    double *own = calloc(longest, sizeof *own), *all = calloc((size_t)stages * longest, sizeof *all);
+    bool ready = own && all && !metadata->failed;
+    if (ready) {
+        own[0] = limits->weight;
+        memcpy(own + 1, limits->mean, limits->count * sizeof *own);
+        memcpy(all, own, longest * sizeof *own);
+    }
+    if (w->pipeline && frug_comm_allgather(w->comm, own, ready ? longest * sizeof *own : 0, all) != FRUG_OK)
+        ready = false;
+    for (int r = 0; r < stages && ready; r++)
+        set_limits(metadata, limits_key(w, r, key), all + (size_t)r * longest, count[r]);
+    metadata->failed |= !ready;
+    free(own);
+    free(all);
 }
 
 static void collect_metadata(const fgt_worker *w, metadata_builder *metadata) {
@@ -154,7 +204,7 @@ static void collect_metadata(const fgt_worker *w, metadata_builder *metadata) {
     set_real(metadata, "clip_a", clip[0]);
     set_real(metadata, "clip_b", clip[1]);
     if (w->run->job->clip_auto) {
-        set_limits(metadata, fgt_buckets_norm_limits(w->buckets));
+        collect_limits(w, metadata);
         set_count(metadata, "bucket", w->run->job->bucket_bytes);
     }
 }
@@ -165,9 +215,13 @@ static fgt_checkpoint_state checkpoint_state_of(const fgt_worker *w) {
                                   .graph = w->graph,
                                   .compressor = residual ? frug_reducer_compressor(w->reducer) : NULL,
                                   .optimizer = w->optimizer,
-                                  .own_optimizer = w->local != NULL,
+                                  .own_optimizer = w->local != NULL || w->pipeline != NULL,
                                   .outer = fgt_local_momentum(w->local),
                                   .master = w->master.weights};
+    if (w->pipeline) {
+        state.stages = true;
+        state.memory = fgt_pipeline_memory(w->pipeline, &state.memory_floats);
+    }
     if (w->sparse) {
         state.mask = w->sparse->mask;
         state.mask_bytes = w->sparse->mask_bytes;

@@ -39,6 +39,7 @@ void fgt_worker_clear_interrupt(void) {
 /** What a worker sends to the others after a step: FGT_STEP_DOUBLES doubles. */
 typedef struct step_summary {
     double loss, asked, right, norm2, stop;
+    double bytes, bytes_dense; /* sent to other stages */
     double broken; /* a batch could not be read; all stop after the step, since a worker that stopped alone would leave
                       the others waiting */
 } step_summary;
@@ -49,6 +50,7 @@ _Static_assert(sizeof(step_summary) == FGT_STEP_DOUBLES * sizeof(double), "a mes
 typedef struct step_result {
     step_summary sum; /* over all workers */
     double rate, clipped, seconds;
+    double stage_bytes[FGT_STAGES_MAX]; /* sent by each stage */
     fgt_traffic before;
 } step_result;
 
@@ -69,7 +71,7 @@ static int sum_over_workers(fgt_worker *w, step_summary mine, step_summary *sum)
 
 /* The limits of the next step: from the mean over all workers of this step's norms. */
 static void set_limited_norms(fgt_worker *w) {
-    if (w->run->job->clip_auto)
+    if (w->message_count > FGT_STEP_DOUBLES)
         memcpy(w->message + FGT_STEP_DOUBLES, fgt_buckets_limited_norms(w->buckets),
                (w->message_count - FGT_STEP_DOUBLES) * sizeof *w->message);
 }
@@ -77,22 +79,45 @@ static void set_limited_norms(fgt_worker *w) {
 static void update_limits(fgt_worker *w) {
     if (!w->run->job->clip_auto)
         return;
+    if (w->pipeline) {
+        fgt_norm_limits_update(fgt_buckets_norm_limits(w->buckets), fgt_buckets_limited_norms(w->buckets));
+        return;
+    }
     for (size_t i = FGT_STEP_DOUBLES; i < w->message_count; i++)
-        w->message[i] /= w->size;
+        w->message[i] /= w->replicas;
     fgt_norm_limits_update(fgt_buckets_norm_limits(w->buckets), w->message + FGT_STEP_DOUBLES);
 }
 
 static int load_batch(fgt_worker *w) {
     uint64_t epoch = w->step / w->per_epoch, step = w->step % w->per_epoch;
     uint32_t n = w->run->batch;
-    uint64_t first = (step * (uint64_t)w->size + (uint64_t)w->rank) * n;
+    uint64_t first = (step * (uint64_t)w->replicas + (uint64_t)w->replica) * n;
+    for (uint32_t i = 0; w->ids && i < n; i++)
+        w->ids[i] = fgt_data_sample_index(w->run->data, epoch, first + i);
     return fgt_data_batch(w->run->data, FGT_TRAIN, epoch, first, n, &w->batch);
 }
 
+static frug_status run_stage(fgt_worker *w) {
+    const bool keyed = w->run->job->stage_feedback != NULL;
+    fgt_pipeline_batch batch = {.step = w->step,
+                                .seed = w->run->job->seed,
+                                .batch = &w->batch,
+                                .ids = keyed ? w->ids : NULL,
+                                .buckets = w->buckets};
+    fgt_score sum;
+    frug_status status = fgt_pipeline_run(w->pipeline, &batch, &sum);
+    w->graph->score = sum;
+    w->times.forward += batch.forward;
+    w->times.backward += batch.backward;
+    return status;
+}
+
 /* Forward and backward of every micro-batch; the loss is the mean over the whole batch. */
-static void run_passes(fgt_worker *w) {
+static frug_status run_passes(fgt_worker *w) {
     fgt_graph *g = w->graph;
     fgt_score sum = {0};
+    if (w->pipeline)
+        return run_stage(w);
     g->step = w->step;
     g->target_count = w->accumulate > 1 ? fgt_graph_target_count(g, &w->batch) : 0;
     for (uint32_t i = 0; i < w->accumulate; i++) {
@@ -113,13 +138,15 @@ static void run_passes(fgt_worker *w) {
     g->score = sum;
     g->target_count = 0;
     g->offset = 0;
+    return FRUG_OK;
 }
 
 static frug_status compute_step(fgt_worker *w, double rate, float factor, double late_clip) {
     fgt_buckets_begin(w->buckets, w->step, rate, factor, false);
-    run_passes(w);
+    frug_status status = run_passes(w);
     double t0 = frugi_clock();
-    frug_status status = fgt_buckets_end(w->buckets, late_clip);
+    if (status == FRUG_OK)
+        status = fgt_buckets_end(w->buckets, late_clip);
     w->times.backward += frugi_clock() - t0;
     fgt_master_project(&w->master, rate);
     return status;
@@ -131,13 +158,15 @@ static int measure_first_norm(fgt_worker *w) {
     fgt_times times = w->times;
     fgt_worker_save_buffers(w); /* the running statistics must include the batch only once */
     fgt_buckets_begin(w->buckets, w->step, 0, 1, true);
-    run_passes(w);
+    frug_status passed = run_passes(w);
+    if (passed != FRUG_OK)
+        return fgt_worker_error(w, "stages", passed);
     fgt_buckets_end(w->buckets, 0);
     fgt_worker_restore_buffers(w);
     w->times = times;
     int status = sum_over_workers(w, (step_summary){.norm2 = fgt_buckets_norm2(w->buckets)}, &sum);
     if (status == FGIO_EXIT_OK)
-        fgt_clip_update(&w->clip, sqrt(sum.norm2 / w->size));
+        fgt_clip_update(&w->clip, sqrt(sum.norm2 / w->replicas));
     return status;
 }
 
@@ -151,9 +180,40 @@ void fgt_worker_set_norm(fgt_worker *w, double norm) {
         frug_compressor_set_signal(frug_reducer_compressor(w->reducer), FRUG_SIGNAL_NORM, 0, &norm, 1);
 }
 
+/* sent_before: by this stage before the step. */
+static step_summary summary_of(const fgt_worker *w, bool broken, const fgt_channel_stats *sent_before) {
+    const fgt_score *score = &w->graph->score;
+    const bool has_loss = !w->pipeline || fgt_pipeline_has_loss(w->pipeline);
+    double asked = score->count > 0 ? score->count : has_loss ? 1 : 0;
+    step_summary mine = {.loss = asked > 0 ? score->loss / asked : 0,
+                         .asked = asked,
+                         .right = score->correct,
+                         .norm2 = fgt_buckets_norm2(w->buckets),
+                         .stop = atomic_load(&interrupt_requested),
+                         .broken = broken};
+    if (w->pipeline) {
+        fgt_channel_stats sent = fgt_pipeline_stats(w->pipeline);
+        mine.bytes = (double)(sent.bytes - sent_before->bytes);
+        mine.bytes_dense = (double)(sent.bytes_dense - sent_before->bytes_dense);
+    }
+    return mine;
+}
+
+/* After the messages of all workers were exchanged. */
+static void count_stage_bytes(fgt_worker *w, step_result *s) {
+    for (int r = 0; w->pipeline && r < w->size; r++) {
+        step_summary one;
+        memcpy(&one, w->messages + (size_t)r * w->message_count, sizeof one);
+        s->stage_bytes[r] = one.bytes;
+    }
+    w->link_bytes += (uint64_t)s->sum.bytes;
+    w->link_dense += (uint64_t)s->sum.bytes_dense;
+}
+
 static int one_step(fgt_worker *w, step_result *s) {
     double clip = w->run->job->clip, t0 = frugi_clock();
     s->before = fgt_worker_traffic(w);
+    fgt_channel_stats sent = w->pipeline ? fgt_pipeline_stats(w->pipeline) : (fgt_channel_stats){0};
     bool broken = load_batch(w) != FGIO_EXIT_OK;
     w->times.data += frugi_clock() - t0;
     bool lagging = clip > 0 && !clips_exactly(w);
@@ -168,17 +228,15 @@ static int one_step(fgt_worker *w, step_result *s) {
         status = fgt_local_exchange(w->local, w->step + 1);
     if (status != FRUG_OK)
         return fgt_worker_error(w, "exchange", status);
-    double asked = w->graph->score.count > 0 ? w->graph->score.count : 1;
-    step_summary mine = {w->graph->score.loss / asked,      asked,
-                         w->graph->score.correct,           fgt_buckets_norm2(w->buckets),
-                         atomic_load(&interrupt_requested), broken};
+    step_summary mine = summary_of(w, broken, &sent);
     set_limited_norms(w);
     if (sum_over_workers(w, mine, &s->sum) != FGIO_EXIT_OK || s->sum.broken > 0)
         return FGIO_EXIT_FAIL;
+    count_stage_bytes(w, s);
     update_limits(w);
     s->clipped = lagging ? factor : fgt_buckets_clip_factor(w->buckets);
-    fgt_clip_update(&w->clip, sqrt(s->sum.norm2 / w->size));
-    fgt_worker_set_norm(w, sqrt(s->sum.norm2 / w->size));
+    fgt_clip_update(&w->clip, sqrt(s->sum.norm2 / w->replicas));
+    fgt_worker_set_norm(w, sqrt(s->sum.norm2 / w->replicas));
     s->seconds = frugi_clock() - t0;
     w->times.total += s->seconds;
     return FGIO_EXIT_OK;
@@ -192,11 +250,11 @@ static void report_step(fgt_worker *w, const step_result *s) {
         .step = w->step,
         .steps = w->steps,
         .epoch = (double)w->step / (double)w->per_epoch,
-        .loss = s->sum.loss / w->size,
+        .loss = s->sum.loss / w->replicas,
         .right = s->sum.right / s->sum.asked,
         .rate = s->rate,
         .gain = frug_optimizer_gain(w->optimizer),
-        .norm = sqrt(s->sum.norm2 / w->size),
+        .norm = sqrt(s->sum.norm2 / w->replicas),
         .clipped = s->clipped,
         .density = seen > 0   ? (now.entries - s->before.entries) / seen
                    : w->local ? 0
@@ -204,7 +262,9 @@ static void report_step(fgt_worker *w, const step_result *s) {
         .seconds = s->seconds,
         .bytes_sent = now.bytes,
         .bytes_dense = now.dense,
-        .samples_per_second = (double)w->run->batch * w->size / s->seconds,
+        .stage_bytes = w->pipeline ? s->stage_bytes : NULL,
+        .stages = w->pipeline ? (uint32_t)w->size : 0,
+        .samples_per_second = (double)w->run->batch * w->replicas / s->seconds,
         .seconds_left = mean * (double)(w->steps - w->step),
     };
     if (callbacks && callbacks->step)
@@ -216,7 +276,7 @@ static void record_step(fgt_worker *w, const step_result *s) {
     w->step_seconds[w->steps_here++ % FGT_STEP_TIMES_MAX] = (float)s->seconds;
     uint64_t tail = w->steps / TAIL_SHARE ? w->steps / TAIL_SHARE : 1;
     if (w->step + tail >= w->steps) {
-        w->loss_tail += s->sum.loss / w->size;
+        w->loss_tail += s->sum.loss / w->replicas;
         w->loss_tail_count++;
     }
     w->step++;
@@ -320,7 +380,7 @@ int fgt_worker_train(fgt_worker *w) {
         if (status == FGIO_EXIT_OK)
             status = evaluate_and_save(w);
     }
-    if (status == FGIO_EXIT_OK && w->size > 1 && (w->reducer || (w->gossip && !w->interrupted)))
+    if (status == FGIO_EXIT_OK && w->replicas > 1 && (w->reducer || (w->gossip && !w->interrupted)))
         status = fgt_worker_collective(w, fgt_worker_check_weights);
     if (status == FGIO_EXIT_OK && w->run->job->tune)
         status = fgt_worker_collective(w, write_record);

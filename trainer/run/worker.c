@@ -33,7 +33,7 @@ typedef struct setting {
     uint64_t value;
 } setting;
 
-#define SETTINGS 21
+#define SETTINGS 24
 
 static void list_settings(const fgt_worker *w, setting *a) {
     const fgt_run *run = w->run;
@@ -64,6 +64,9 @@ static void list_settings(const fgt_worker *w, setting *a) {
         {"--alone", job->alone},
         {"--quantize", job->quantize ? frugi_hash_text(FRUGI_HASH_INIT, job->quantize) : 0},
         {"--sparse", job->sparse ? frugi_hash_text(FRUGI_HASH_INIT, job->sparse) : 0},
+        {"--stages", job->stages},
+        {"--stage-config", job->stage_config ? frugi_hash_text(FRUGI_HASH_INIT, job->stage_config) : 0},
+        {"--stage-feedback", job->stage_feedback ? frugi_hash_text(FRUGI_HASH_INIT, job->stage_feedback) : 0},
         {"an option of fine-tuning", job->tune ? fgt_finetune_hash(job->tune) : 0},
     };
     memcpy(a, all, sizeof all);
@@ -105,7 +108,7 @@ int fgt_worker_check_weights(fgt_worker *w) {
 static void count_steps(fgt_worker *w) {
     const fgt_job *job = w->run->job;
     uint64_t samples = fgt_data_get_info(w->run->data)->count[FGT_TRAIN];
-    w->per_epoch = samples / ((uint64_t)w->run->batch * (uint64_t)w->size);
+    w->per_epoch = samples / ((uint64_t)w->run->batch * (uint64_t)w->replicas);
     w->per_epoch = w->per_epoch ? w->per_epoch : 1;
     w->steps = job->steps ? job->steps : (uint64_t)(job->epochs * (double)w->per_epoch + 0.5);
     w->steps = w->steps ? w->steps : 1;
@@ -161,17 +164,61 @@ int fgt_worker_begin_master(fgt_worker *w) {
     return status;
 }
 
+/* The memory of samples is for activations that change little from one epoch to the next. */
+static int check_samples_repeat(const fgt_worker *w) {
+    const char *augment = fgt_data_get_info(w->run->data)->augment;
+    if (!w->run->job->stage_feedback)
+        return FGIO_EXIT_OK;
+    if (w->steps <= w->per_epoch)
+        return fgio_error("--stage-feedback sample sends how the activations of a sample have changed, but the %llu "
+                          "steps of this run are within one epoch of %llu: no sample is seen twice",
+                          (unsigned long long)w->steps, (unsigned long long)w->per_epoch);
+    if (augment && strcmp(augment, "none") != 0)
+        return fgio_error("--stage-feedback sample sends how the activations of a sample have changed, but with "
+                          "--augment %s every epoch has other images; use --augment none",
+                          augment);
+    return FGIO_EXIT_OK;
+}
+
+/* This worker's stage of the model. The layout is that of all parameters, because random numbers of residuals and
+ * states depend on positions in it; states of other stages' parameters are not used. */
+static int open_stage(fgt_worker *w, const fgt_build_options *build) {
+    const fgt_run *run = w->run;
+    const fgt_data_info *info = fgt_data_get_info(run->data);
+    const bool keyed = run->job->stage_feedback != NULL;
+    fgt_pipeline_options options = {.comm = w->comm,
+                                    .model = &run->model,
+                                    .info = info,
+                                    .build = *build,
+                                    .config = &run->stage_config,
+                                    .accumulate = w->accumulate,
+                                    .steps = w->steps,
+                                    .keyed_samples = keyed ? info->count[FGT_TRAIN] : 0};
+    int status = check_samples_repeat(w);
+    if (status != FGIO_EXIT_OK)
+        return status;
+    w->ids = calloc(run->batch, sizeof *w->ids);
+    if (!w->ids || frug_comm_self(&w->exchange_comm) != FRUG_OK)
+        return fgio_error("not enough memory");
+    return fgt_pipeline_create(&options, &w->pipeline, &w->graph, &w->layout);
+}
+
+static int open_stage_memory(fgt_worker *w) {
+    return fgt_pipeline_open_memory(w->pipeline);
+}
+
 static int open_model(fgt_worker *w) {
     const fgt_job *job = w->run->job;
     const fgt_data_info *info = fgt_data_get_info(w->run->data);
     fgt_build_options options = {.batch = (w->run->batch + w->accumulate - 1) / w->accumulate,
                                  .threads = (int)job->threads,
                                  .keep = fgt_run_keep(w->run)};
-    int status = fgt_model_build_with(&w->run->model, info, &options, &w->graph);
+    int status =
+        job->stages ? open_stage(w, &options) : fgt_model_build_with(&w->run->model, info, &options, &w->graph);
     if (status == FGIO_EXIT_OK && job->tune)
         status =
             fgt_finetune_plan(job->tune, w->run->model.task, job->threads, w->graph, w->optimizer_text, &w->tuning);
-    if (status == FGIO_EXIT_OK)
+    if (status == FGIO_EXIT_OK && !job->stages)
         status =
             job->tune ? fgt_finetune_layout(w->graph, 0, NULL, &w->layout) : fgt_graph_layout(w->graph, &w->layout);
     if (status == FGIO_EXIT_OK)
@@ -184,7 +231,7 @@ static int open_model(fgt_worker *w) {
         return fgio_error("not enough memory");
     w->dense_elements = frug_layout_elements(w->layout);
     w->graph->seed = job->seed;
-    w->graph->worker = (uint64_t)w->rank;
+    w->graph->worker = (uint64_t)w->replica;
     fgt_graph_init(w->graph, job->seed);
     if (job->weights && !w->resuming)
         status = load_weights(w);
@@ -241,7 +288,7 @@ int fgt_worker_create_exchange(fgt_worker *w, frug_reducer **reducer, frug_optim
     frug_compressor_options options = exchange_options(w);
     frug_reducer *made = NULL;
     if (!run->job->alone && !fgt_option_is(run->config, "reduce", "gossip")) {
-        frug_status status = frug_reducer_create(run->config, w->layout, &options, w->comm, &made);
+        frug_status status = frug_reducer_create(run->config, w->layout, &options, w->exchange_comm, &made);
         if (status != FRUG_OK)
             return fgt_worker_error(w, "exchange", status);
     }
@@ -283,10 +330,22 @@ static int open_exchange(fgt_worker *w) {
 }
 
 static int open_messages(fgt_worker *w) {
-    w->message_count = FGT_STEP_DOUBLES + (w->run->job->clip_auto ? fgt_buckets_norm_limits(w->buckets)->count : 0);
+    bool shared = w->run->job->clip_auto && !w->pipeline; /* stages have limits of their own */
+    w->message_count = FGT_STEP_DOUBLES + (shared ? fgt_buckets_norm_limits(w->buckets)->count : 0);
     w->message = calloc(w->message_count, sizeof *w->message);
     w->messages = calloc(w->message_count * (size_t)w->size, sizeof *w->messages);
     return w->message && w->messages ? FGIO_EXIT_OK : fgio_error("not enough memory");
+}
+
+/* The squared norm of the gradients of all stages, from the last to the first as in the backward pass. */
+static double sum_norms(void *ctx, double norm2) {
+    const fgt_worker *w = ctx;
+    double sum = 0, all[FGT_STAGES_MAX];
+    if (frug_comm_allgather(w->comm, &norm2, sizeof norm2, all) != FRUG_OK)
+        return norm2; /* the exchange after the step fails too */
+    for (int r = w->size - 1; r >= 0; r--)
+        sum += all[r];
+    return sum;
 }
 
 static int open_buckets(fgt_worker *w) {
@@ -297,11 +356,14 @@ static int open_buckets(fgt_worker *w) {
                                 .reducer = reducer,
                                 .optimizer = w->optimizer,
                                 .transform = w->transform,
-                                .workers = reducer ? w->size : 1,
+                                .workers = reducer ? w->replicas : 1,
                                 .bytes = job->bucket_bytes,
                                 .full_gradient = dense,
                                 .deferred_update = dense && (job->clip > 0 || job->clip_auto),
                                 .auto_clip = job->clip_auto,
+                                .all_numbered = w->pipeline != NULL,
+                                .sum_norms = w->pipeline ? sum_norms : NULL,
+                                .sum_norms_ctx = w,
                                 .overlap = job->overlap,
                                 .passes = w->accumulate,
                                 .measured_at = w->measured_at,
@@ -319,6 +381,8 @@ static int open_buckets(fgt_worker *w) {
     w->clip = fgt_clip_init(job->clip, FGT_CLIP_SMOOTH);
     w->step_seconds = calloc(FGT_STEP_TIMES_MAX, sizeof *w->step_seconds);
     int status = w->step_seconds ? fgt_buckets_create(&want, &w->buckets) : fgio_error("not enough memory");
+    if (status == FGIO_EXIT_OK && w->pipeline)
+        fgt_pipeline_set_tiles(w->pipeline);
     return status == FGIO_EXIT_OK ? open_messages(w) : status;
 }
 
@@ -330,12 +394,17 @@ int fgt_worker_open(fgt_worker *w, fgt_run *run, frug_comm *comm, bool training)
                       .size = frug_comm_size(comm),
                       .accumulate = run->accumulate ? run->accumulate : 1,
                       .norm = -1};
+    w->replica = run->job->stages ? 0 : w->rank;
+    w->replicas = run->job->stages ? 1 : w->size;
+    w->exchange_comm = run->job->stages ? NULL : comm;
     count_steps(w);
     int status = fgt_worker_collective(w, check_same_settings);
     if (status == FGIO_EXIT_OK)
         status = fgt_worker_collective(w, fgt_worker_find_checkpoint);
     if (status == FGIO_EXIT_OK)
         status = fgt_worker_collective(w, open_model);
+    if (status == FGIO_EXIT_OK && w->pipeline)
+        status = fgt_worker_collective(w, open_stage_memory);
     if (status == FGIO_EXIT_OK && w->size > 1)
         status = fgt_worker_collective(w, fgt_worker_check_weights);
     if (status == FGIO_EXIT_OK && training)
@@ -350,6 +419,8 @@ void fgt_worker_close(fgt_worker *w) {
     fgt_record_destroy(w->record);
     frug_optimizer_destroy(w->optimizer);
     frug_reducer_destroy(w->reducer);
+    if (w->exchange_comm != w->comm)
+        frug_comm_destroy(w->exchange_comm);
     fgt_transform_destroy(w->transform);
     fgt_local_destroy(w->local);
     frug_gossip_destroy(w->gossip);
@@ -357,7 +428,9 @@ void fgt_worker_close(fgt_worker *w) {
     fgt_batch_destroy(&w->batch);
     fgt_sparse_destroy(w->sparse);
     fgt_master_free(&w->master);
+    fgt_pipeline_destroy(w->pipeline);
     fgt_graph_destroy(w->graph);
+    free(w->ids);
     free(w->saved_buffers);
     free(w->step_seconds);
     free(w->message);
@@ -405,16 +478,21 @@ fgt_traffic fgt_worker_traffic(const fgt_worker *w) {
     frug_stats stats = {.struct_size = sizeof stats};
     if (w->run->job->tune && !w->run->job->alone)
         return tuning_traffic(w, t);
+    if (w->pipeline) { /* one model: its gradients are not sent, activations are */
+        t.bytes += w->link_bytes;
+        t.dense += w->link_dense;
+    }
     if (!w->reducer && !w->gossip)
         return t;
     fgt_worker_exchange_stats(w, &exchange);
     frug_compressor_stats(w->reducer ? frug_reducer_compressor(w->reducer) : frug_gossip_compressor(w->gossip), &stats);
     bool counted = stats.calls > 0 || w->local; /* by the compressor; reduce=dense does not use it */
     uint64_t here = (w->steps_here - w->steps_before) * frug_layout_elements(w->layout), P = (uint64_t)w->size;
-    if (w->size > 1) { /* what a ring all-reduce would send; rounded per step, so that a resumed run has the same sum */
+    if (w->size > 1 && !w->pipeline) { /* what a ring all-reduce would send; rounded per step, so that a resumed run has
+                                          the same sum */
         t.bytes += exchange.bytes_sent;
         t.dense += w->steps_here * (2 * w->dense_elements * sizeof(float) * (P - 1) / P);
-    } else { /* nothing is sent: the size of the frames */
+    } else if (!w->pipeline) { /* nothing is sent: the size of the frames */
         t.bytes += counted ? stats.bytes_sent : here * sizeof(float);
         t.dense += w->steps_here * w->dense_elements * sizeof(float);
     }

@@ -11,6 +11,7 @@
 #include "trainer/exchange/local_steps.h"
 #include "trainer/run/job.h"
 #include "trainer/model/model.h"
+#include "trainer/pipeline/pipeline.h"
 #include "trainer/run/rate_schedule.h"
 #include "trainer/exchange/gradient_record.h"
 #include "trainer/sparse/master_weights.h"
@@ -30,6 +31,7 @@ typedef struct fgt_run {
     uint32_t accumulate;               /* micro-batches of a batch; 0: one */
     fgt_sparse_options sparse;         /* with job->sparse */
     fgt_quantize_options quantize;     /* with job->quantize */
+    fgt_stage_config stage_config;     /* with job->stages */
     char optimizer[FGT_FINETUNE_TEXT]; /* fine-tuning: created by each worker, from its model */
     /* of an evaluation without training */
     fgt_split split;
@@ -45,6 +47,10 @@ typedef struct fgt_worker {
     fgt_run *run;
     frug_comm *comm;
     int rank, size;
+    int replica, replicas;    /* copies of the model, each with data of its own: the workers, or one of all stages */
+    fgt_pipeline *pipeline;   /* this worker is a stage of one model; NULL: it has all of it */
+    frug_comm *exchange_comm; /* of gradients: all workers, or this stage alone, which owns it */
+    uint64_t *ids;            /* of the samples of a batch, with --stage-feedback sample */
     fgt_graph *graph;
     fgt_sparse *sparse;  /* sparse weights; or NULL */
     fgt_master master;   /* of weights that are quantized, or N of every M */
@@ -70,6 +76,7 @@ typedef struct fgt_worker {
     size_t message_count;
     double norm;                         /* of the last step's gradient, for methods that use it; below 0: not known */
     uint64_t step, steps, per_epoch;     /* done, in all, of an epoch */
+    uint64_t link_bytes, link_dense;     /* sent by all stages in this run, and as raw floats */
     uint64_t bytes_before, dense_before; /* sent by the run that this one resumes */
     double entries_before, seen_before;  /* likewise */
     /* Sparse weights: the exchange is created again when masks change; what earlier ones had sent is in *_before. */
@@ -85,7 +92,7 @@ typedef struct fgt_worker {
 } fgt_worker;
 
 #define FGT_STEP_TIMES_MAX 4096u
-#define FGT_STEP_DOUBLES   6u /* exchanged after a step (train_loop.c), besides norms to limit */
+#define FGT_STEP_DOUBLES   8u /* exchanged after a step (train_loop.c), besides norms to limit */
 
 /** Which values the graphs of a run keep. */
 fgt_keep fgt_run_keep(const fgt_run *run);
@@ -135,9 +142,6 @@ frug_status fgt_worker_average(fgt_worker *w);
 /** Evaluates the model on a split; every worker gets the result. With gossip the mean of all workers is evaluated. A
  * signal stops it: then w->interrupted is set, and the result is that of some batches only. Collective. */
 int fgt_worker_evaluate(fgt_worker *w, fgt_split split, fgt_eval_result *quality);
-
-/** Adds the score of a batch. */
-void fgt_score_add(fgt_score *sum, const fgt_score *s);
 
 /** The split to evaluate on: during training, and at the end. */
 fgt_split fgt_worker_eval_split(const fgt_worker *w, bool at_end);

@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# Pipeline stages: `frugrad train --stages S` gives the weights of a run without them, over threads and MPI; bytes of
+# each stage are in the metrics; a run that was killed resumes with the same bits; what does not fit is refused.
+. "$(dirname "$0")/../support/script.sh"
+cd "$work"
+
+common="--model gpt2:layers=2,width=16,heads=1,length=16 --batch 8 --accumulate 4 --threads 1 --eval-batches 1 --quiet"
+train() { timeout 60 "$FRUGRAD" train $common "$@" >out.txt 2>run.err || fail "$*: $(cat run.err)"; }
+
+# -- bytes: of each stage at each step, and of all in the summary
+train --steps 6 --stages 2 --metrics log.jsonl --json --save a
+cp out.txt run.json
+python3 - <<'PY' || fail "bytes are not as promised"
+import json
+
+summary = json.load(open("run.json"))
+lines = list(map(json.loads, open("log.jsonl")))
+stage = [sum(line.get(f"bytes_stage_{i}", 0) for line in lines if line["kind"] == "stages") for i in range(2)]
+assert sum(stage) == summary["bytes_sent"], (stage, summary["bytes_sent"])
+assert summary["stages"] == 2 and summary["workers"] == 1, summary
+# tied: each of the two links has activations of 8 x 16 x 16 floats one way and gradients the other
+assert summary["bytes_dense"] == 6 * 2 * 2 * 8 * 16 * 16 * 4, summary["bytes_dense"]
+assert 3 * summary["bytes_sent"] < summary["bytes_dense"], summary
+PY
+
+# -- MPI: the bits of threads
+mpi=$(dirname "$FRUGRAD")/frugrad-mpi
+if [ -x "$mpi" ] && command -v mpirun >/dev/null; then
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+    timeout 60 mpirun -n 2 "$FRUGRAD" train $common --steps 6 --stages 2 --save m >/dev/null 2>run.err ||
+        fail "mpirun: $(cat run.err)"
+    cmp -s a/step-000000006.safetensors m/step-000000006.safetensors || fail "processes give other weights than threads"
+    if timeout 60 mpirun -n 3 "$FRUGRAD" train $common --steps 6 --stages 2 >/dev/null 2>run.err; then
+        fail "three processes for two stages"
+    fi
+    grep -q 'has started 3 processes' run.err || fail "three processes: $(cat run.err)"
+fi
+
+# -- killed at any moment, and started again with the same command
+long="--steps 60 --stages 3 --save-every 1"
+train $long --save b
+"$FRUGRAD" train $common $long --save c --resume >/dev/null 2>run.err &
+for ((i = 0; i < 600; i++)); do
+    ls c/step-00000000[3-9]* >/dev/null 2>&1 && break
+    sleep 0.02
+done
+kill -9 $! 2>/dev/null || true
+wait $! 2>/dev/null || true
+train $long --save c --resume
+cmp -s b/step-000000060.safetensors c/step-000000060.safetensors || fail "other weights after a kill"
+
+# -- refusals
+refused() {
+    local text=$1
+    shift
+    if "$FRUGRAD" train $common --steps 4 "$@" >/dev/null 2>run.err; then fail "accepted: $*"; fi
+    grep -q -- "$text" run.err || fail "$*: $(cat run.err)"
+}
+refused 'the checkpoint was made with --stages 2; this command asks for 3' --stages 3 --resume a
+refused 'the checkpoint was made with --stages none' --stages 2 --resume "$(train --steps 2 --save u && echo u)"
+refused '--stage-config needs --stages' --stage-config dense
+refused '--stage-feedback needs --stages' --stage-feedback sample
+refused 'the stages are the workers' --stages 2 --workers 2
+refused 'unknown option' --stages 2 --stage-config what=1
+refused "expected dense or a config string" --stages 2 --stage-config dense/
+refused 'has no effect on activations that are not compressed' --stages 2 --stage-config dense --stage-feedback sample
+refused 'from 2 to 64' --stages 1
+refused 'can be divided into at most' --stages 60
+
+echo "cli_stages: stages give the bits of one worker, and resume"

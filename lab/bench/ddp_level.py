@@ -68,9 +68,11 @@ class Images:
 class Text:
     """The GPT of examples/torch_lm.py on the sources of this project; the measure is the loss on the last tenth."""
 
-    higher_is_better, rate, length = False, 1e-3, 64
+    higher_is_better, rate = False, 1e-3
 
-    def __init__(self, _):
+    def __init__(self, a):
+        self.width, self.layers, self.length = map(int, a.shape.split(","))
+        self.rows = a.rows
         files = sorted(path for folder in ("lib", "trainer", "program") for path in (ROOT / folder).rglob("*.c"))
         text = b"".join(path.read_bytes() for path in files)
         ids = torch.frombuffer(bytearray(text), dtype=torch.uint8).long()
@@ -78,7 +80,7 @@ class Text:
 
     def model(self):
         from torch_lm import GPT
-        return GPT(128, 4, self.length)
+        return GPT(self.width, self.layers, self.length)
 
     def optimizer(self, model):
         return torch.optim.AdamW(model.parameters(), lr=self.rate)
@@ -88,7 +90,7 @@ class Text:
         return F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
 
     def loss(self, ddp, draw):
-        return self._loss(ddp, self.train, torch.randint(len(self.train) - self.length, (8,), generator=draw))
+        return self._loss(ddp, self.train, torch.randint(len(self.train) - self.length, (self.rows,), generator=draw))
 
     def clip(self, model):
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -153,6 +155,12 @@ def worker(a):
     dist.destroy_process_group()
 
 
+def add_shape(p):
+    """Options for the size of the GPT and its batches."""
+    p.add_argument("--shape", default="128,4,64", help="width, layers and bytes of text of the GPT [128,4,64]")
+    p.add_argument("--rows", type=int, default=8, help="its texts of each process in a step [8]")
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--cases", default="cnn,gpt")
@@ -163,6 +171,7 @@ def main():
     p.add_argument("--seeds", default="1,2,3")
     p.add_argument("--steps", type=int, default=300)
     p.add_argument("--world", type=int, default=2, help="processes")
+    add_shape(p)
     p.add_argument("--images", default="/usr/share/datasets/fashion-mnist")
     p.add_argument("--out", default="", metavar="FILE", help="also add JSON lines to it")
     a = p.parse_args()

@@ -5,8 +5,9 @@
 
 Four processes over loopback train the models of ddp_level.py, sharded by fully_shard (FSDP2), with a cosine schedule.
 "dense" is PyTorch's own hybrid sharding, two replicas of two shards; "replicas" the same with a compressed exchange
-between replicas; "scatter" one replica of four shards with a compressed reduce-scatter. Prints a line per run: accuracy
-or the loss on held-out text, the mean training loss of every 50 steps, and the share of bytes sent.
+between replicas; "scatter" one replica of four shards with a compressed reduce-scatter; --world and --shards change that.
+Prints a line per run: accuracy or the loss on held-out text, the mean training loss of every 50 steps, and the share of
+bytes sent.
 """
 import argparse
 import json
@@ -18,7 +19,7 @@ from itertools import product
 
 import torch
 import torch.distributed as dist
-from ddp_level import CASES, DENSITY
+from ddp_level import CASES, DENSITY, add_shape
 from rank_processes import append, spawn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -33,11 +34,12 @@ def sharded(model, mesh):
     return fully_shard(model, mesh=mesh)
 
 
-def prepare(case, method, steps, more):
+def prepare(case, method, steps, more, shards):
     """The model, its optimizer and the state of frugrad.torch.fsdp."""
     import frugrad.torch
     kind, _, density = method.partition("-")
-    mesh = init_device_mesh("cpu", (1, 4) if kind == "scatter" else (2, 2), mesh_dim_names=("replicate", "shard"))
+    shards = dist.get_world_size() if kind == "scatter" else shards
+    mesh = init_device_mesh("cpu", (dist.get_world_size() // shards, shards), mesh_dim_names=("replicate", "shard"))
     model = sharded(case.model(), mesh if kind == "dense" else mesh["shard"])
     optimizer = case.optimizer(model)
     if kind == "dense":
@@ -48,9 +50,9 @@ def prepare(case, method, steps, more):
     return model, optimizer, state
 
 
-def run(case, method, seed, steps, more):
+def run(case, method, seed, steps, more, shards):
     torch.manual_seed(seed)
-    model, optimizer, state = prepare(case, method, steps, more)
+    model, optimizer, state = prepare(case, method, steps, more, shards)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     draw, losses = torch.Generator().manual_seed(1000 * seed + dist.get_rank()), []
     for _ in range(steps):
@@ -80,7 +82,8 @@ def worker(a):
         case, start = CASES[name](a), time.perf_counter()
         case.rate = a.rate or case.rate
         lines.append({"case": name, "method": method, "seed": seed, "steps": a.steps, "rate": case.rate, "more": a.more,
-                      **run(case, method, seed, a.steps, a.more), "seconds": round(time.perf_counter() - start, 1),
+                      "world": dist.get_world_size(), "shards": a.shards, "shape": a.shape, "rows": a.rows,
+                      **run(case, method, seed, a.steps, a.more, a.shards), "seconds": round(time.perf_counter() - start, 1),
                       "torch": torch.__version__})
         if dist.get_rank() == 0:
             print(json.dumps(lines[-1]), flush=True)
@@ -98,10 +101,12 @@ def main():
     p.add_argument("--more", default="", help="options to add to frugrad's config, as ,warmup=30")
     p.add_argument("--rate", type=float, default=0.0, help="another rate than the case's, for all methods")
     p.add_argument("--steps", type=int, default=300)
+    p.add_argument("--world", type=int, default=4, help="processes [4]")
+    p.add_argument("--shards", type=int, default=2, help="of a replica [2]")
+    add_shape(p)
     p.add_argument("--images", default="/usr/share/datasets/fashion-mnist")
     p.add_argument("--out", default="", metavar="FILE", help="also add JSON lines to it")
     a = p.parse_args()
-    a.world = 4
     if "RANK" in os.environ:
         worker(a)
         return 0

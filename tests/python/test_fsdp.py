@@ -162,6 +162,7 @@ def trains_as_in_scripts(folder):
 
 def device_and_host(device):
     """Two replicas: the same bits where gradients are compressed on a GPU (or its emulation) and on the host?"""
+    os.environ["LOCAL_RANK"] = "0"  # both are on one GPU
     begin()
     mesh = init_device_mesh(device, (2, 1), mesh_dim_names=("replicate", "shard"))
     results = []
@@ -200,7 +201,8 @@ def on_a_gpu():
 @unittest.skipUnless(HOOK, "FSDPModule.set_all_reduce_hook is missing")
 class Device(unittest.TestCase):
     def check(self, device, env):
-        for rows in support.values(support.torchrun(2, device_and_host, args=[device], env=env)):
+        workers = support.torchrun(2, device_and_host, args=[device], env=env, fresh=device == "cuda")
+        for rows in support.values(workers):
             expected = [["DeviceEngine", 0.44], ["ReducerEngine", 0.44], True]  # two steps of five are dense
             self.assertEqual(rows, expected + expected)
 

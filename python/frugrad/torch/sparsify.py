@@ -166,12 +166,11 @@ class Sparsify:
 
     def see_gradients(self, params: Sequence[torch.Tensor], buffer: torch.Tensor) -> None:
         """Add this rank's gradients, of a bucket, to the sums by which pruned weights grow."""
-        at = 0
-        for p in params:
-            name = self._names.get(id(p))
-            if self._growth and name is not None:
-                self._growth[name] += buffer[at:at + p.numel()]
-            at += p.numel()
+        if not self._growth:
+            return
+        for p, part in zip(params, buffer.split([p.numel() for p in params])):
+            if id(p) in self._names:
+                self._growth[self._names[id(p)]] += part
 
     def _exchange_growth(self, counts: Sequence[int]) -> List[List[Growth]]:
         """The largest sums of every rank: 12 bytes for each weight that grows."""

@@ -3,6 +3,7 @@
 
     lab/bench/federated.py --out results/federated-aarch64.jsonl
     lab/bench/federated.py --task gpt --data wikitext-2/ --out results/federated-aarch64.jsonl
+    lab/bench/federated.py --task gpt --data wikitext-2/ --methods decay --options '--server-rate 4'
 
 lenet: Fashion-MNIST, every class divided among the clients by a Dirichlet(0.3) distribution. gpt: text, in equal shares.
 The server and its clients are threads of `frugrad serve`, with the connections and messages of processes. Methods have
@@ -18,7 +19,9 @@ import tempfile
 
 TASKS = {"lenet": "--model lenet --alpha 0.3 --rounds 100 --local-steps 10 --batch 20",
          "gpt": "--model gpt2-nano --tokens bytes --rounds 100 --local-steps 10 --batch 8"}
-METHODS = {"dense": "--config dense", "100x": ""}
+METHODS = {"dense": "--config dense", "100x": "",
+           # a residual that decays, and larger steps of the server: for many clients with few steps
+           "decay": "--config segment=all,density=0.036,feedback=merged,beta=0.5,residual=f32,index=auto,value=sign"}
 
 
 def run(args: argparse.Namespace, method: str, seed: int) -> dict:
@@ -45,7 +48,7 @@ def main() -> None:
     parser.add_argument("--program", default="build/release/frugrad")
     parser.add_argument("--task", choices=TASKS, default="lenet")
     parser.add_argument("--data", default="fashion-mnist")
-    parser.add_argument("--methods", default=",".join(METHODS))
+    parser.add_argument("--methods", default="dense,100x", help=f"of {', '.join(METHODS)}")
     parser.add_argument("--seeds", default="1,2,3")
     parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("--options", default="", help="more options of frugrad serve, for all methods")

@@ -8,6 +8,8 @@
 #include "optim/target.h"
 #include "schedule/density.h"
 
+#include <math.h>
+
 /* The rule of a tensor that is no target. */
 static frugi_update_rule choose_rule(const frugi_optim_options *options, bool dense, bool differences,
                                      const frug_tensor *tensor) {
@@ -119,15 +121,40 @@ static void resolve_beta2(frug_optimizer *o, const frug_compressor *c) {
 }
 
 /*
- * adam-merged: an entry that is retained is sent again, so its update continues for some steps; half of the rate makes
- * up for it however often that is.
+ * adam-merged with retention. At high rates noise is the limit: a retained entry is sent again, so its update continues
+ * for some steps, and half of the rate makes up for it however often that is. At low rates it is not, and entries that
+ * are seldom sent need a larger rate to move as far as with dense AdamW. A rate is high if a step of equal signs changes
+ * what a matrix does by as much as the matrix itself: rate times width.
  */
-#define MIN_ADAM_GAIN 0.5
+#define MIN_ADAM_GAIN      0.5
+#define MAX_ADAM_GAIN      2.0
+#define GAIN_AT_DENSITY_1  0.625 /* at low rates; with the fourth root of the density */
+#define HIGH_RATE_BY_WIDTH 0.25
 
-static double adam_gain(const frug_compressor *c) {
+static double mean_width(const frug_layout *layout) {
+    double sum = 0, all = 0;
+    for (size_t i = 0; i < frug_layout_count(layout); i++) {
+        frug_tensor t = FRUG_TENSOR_INIT;
+        if (frug_layout_get(layout, i, &t) != FRUG_OK || t.ndim < 2)
+            continue;
+        const double n = (double)frugi_tensor_elements(&t), rows = n > 0 ? (double)t.shape[0] : 1;
+        const double side = fmin(rows, n / rows); /* 1: a buffer without structure */
+        sum += side > 1 ? n * side : 0;
+        all += side > 1 ? n : 0;
+    }
+    return all > 0 ? sum / all : 0;
+}
+
+static void resolve_adam_gain(frug_optimizer *o, const frug_compressor *c) {
     const struct frug_config *config = c ? frugi_compressor_config(c) : NULL;
-    double gain = config ? 1 - frugi_retention(config, frugi_schedule_final_density(&config->schedule)) : 1;
-    return gain < MIN_ADAM_GAIN ? MIN_ADAM_GAIN : gain;
+    const double density = config ? frugi_schedule_final_density(&config->schedule) : 1;
+    const double retention = config ? frugi_retention(config, density) : 0;
+    if (retention <= 0)
+        return;
+    const double low = GAIN_AT_DENSITY_1 / sqrt(sqrt(density));
+    o->gain = fmax(MIN_ADAM_GAIN, 1 - retention);
+    o->gain_low = fmin(MAX_ADAM_GAIN, fmax(1, low));
+    o->mean_width = mean_width(o->layout);
 }
 
 static frug_status resolve_gain(frug_optimizer *o, const frug_compressor *c) {
@@ -136,7 +163,7 @@ static frug_status resolve_gain(frug_optimizer *o, const frug_compressor *c) {
                  "config: feedback=ef21 sends changes of the gradient, which only optimizer=merged adds up; use "
                  "optimizer=merged, or another feedback");
     if (o->options.kind == FRUGI_OPTIM_ADAM_MERGED && o->options.gain == 0)
-        o->gain = adam_gain(c);
+        resolve_adam_gain(o, c);
     if (o->options.kind != FRUGI_OPTIM_MERGED || o->options.gain > 0)
         return FRUG_OK;
     frugi_feedback feedback = c ? frugi_compressor_config(c)->feedback : FRUGI_FEEDBACK_MERGED;
@@ -202,8 +229,11 @@ const char *frug_optimizer_text(const frug_optimizer *o) {
     return o ? o->text : "";
 }
 
-double frug_optimizer_gain(const frug_optimizer *o) {
-    return o ? o->gain : 1;
+double frug_optimizer_gain(const frug_optimizer *o, double rate) {
+    if (!o || o->mean_width <= 0)
+        return o ? o->gain : 1;
+    const double x = rate * o->mean_width / HIGH_RATE_BY_WIDTH, square = x * x;
+    return o->gain + (o->gain_low - o->gain) / (1 + square * square);
 }
 
 int frug_optimizer_can_split(const frug_optimizer *o, size_t tensor) {

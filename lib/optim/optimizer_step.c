@@ -33,7 +33,7 @@ static uint64_t square_updates(const frug_optimizer *o, uint64_t t) {
 /* Everything that depends on step and rate, computed in double and rounded once. */
 static frugi_step_args make_step_args(const frug_optimizer *o, uint64_t step, double rate) {
     const frugi_optim_options *f = &o->options;
-    const double merged = rate * o->gain;
+    const double gain = frug_optimizer_gain(o, rate), merged = rate * gain;
     rate = frugi_is_muon(f) ? merged : rate; /* for all tensors, and for decay */
     uint64_t t = step < UINT64_MAX ? step + 1 : step;
     uint64_t seen = t < f->window ? t : f->window;
@@ -62,7 +62,7 @@ static frugi_step_args make_step_args(const frug_optimizer *o, uint64_t step, do
     if (o->inertia.velocity) {
         args.inertia = (float)o->inertia.now;
         args.one_minus_inertia = (float)(1 - o->inertia.now);
-        args.inertia_rate = (float)(rate * o->gain * (1 - o->inertia.now));
+        args.inertia_rate = (float)(rate * gain * (1 - o->inertia.now));
         args.inertia_gain = (float)(1 / (1 - o->inertia.product));
     }
     if (seen) {

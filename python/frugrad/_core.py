@@ -260,9 +260,9 @@ class Optimizer(Owned):
         """The number of state values of the optimizer."""
         return lib.frug_optimizer_state_count(self.handle)
 
-    @property
-    def gain(self) -> float:
-        return lib.frug_optimizer_gain(self.handle)
+    def gain(self, rate: float) -> float:
+        """The factor by which the optimizer multiplies this rate."""
+        return lib.frug_optimizer_gain(self.handle, rate)
 
     def can_split(self, tensor: int) -> bool:
         """Whether step() accepts ranges that end inside a tensor."""

@@ -233,7 +233,7 @@ _FUNCTIONS = {
     "frug_optimizer_measure_count": ([_OBJECT, c_uint64, Range], c_uint64),
     "frug_optimizer_measure": ([_OBJECT, c_uint64, Range, _ADDRESS, _ADDRESS], "status"),
     "frug_optimizer_step_measured": ([_OBJECT, c_uint64, Range, _ADDRESS, c_double, _ADDRESS], "status"),
-    "frug_optimizer_gain": ([_OBJECT], c_double),
+    "frug_optimizer_gain": ([_OBJECT, c_double], c_double),
     "frug_optimizer_can_split": ([_OBJECT, c_size_t], c_int),
     "frug_optimizer_state_count": ([_OBJECT], c_uint64),
     "frug_optimizer_time": ([_OBJECT, POINTER(OptimizerTimes)], "status"),

@@ -233,7 +233,7 @@ static void beta2_auto_spans_several_arrivals(void **state) {
     }
 }
 
-/* gain=auto of adam-merged is 1 - retention, but at least one half. */
+/* At high rates, gain=auto of adam-merged is 1 - retention, but at least one half. */
 static void retention_lowers_the_gain_of_adam(void **state) {
     (void)state;
     static const struct {
@@ -249,8 +249,42 @@ static void retention_lowers_the_gain_of_adam(void **state) {
                  {"adam-merged:gain=1", "frugrad-adam", 1}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         frug_optimizer *o = optimizer_with_gaps(cases[i].optimizer, cases[i].config);
-        if (fabs(frug_optimizer_gain(o) - cases[i].gain) > 1e-12)
-            fail_msg("%s, %s: %g", cases[i].optimizer, cases[i].config, frug_optimizer_gain(o));
+        if (fabs(frug_optimizer_gain(o, 1e6) - cases[i].gain) > 1e-12)
+            fail_msg("%s, %s: %g", cases[i].optimizer, cases[i].config, frug_optimizer_gain(o, 1e6));
+        frug_optimizer_destroy(o);
+    }
+}
+
+static frug_optimizer *adam_of_matrices(const char *config, uint64_t side) {
+    frug_layout *layout = NULL;
+    OK(frug_layout_create(&layout));
+    add_tensor(layout, "square", 0, side, side);
+    add_tensor(layout, "vector", side * side, 0, 100000);
+    frug_compressor *c = make_compressor(config, layout, NULL);
+    frug_optimizer *o = NULL;
+    OK(frug_optimizer_create("adam-merged", layout, c, &o));
+    frug_compressor_destroy(c);
+    frug_layout_destroy(layout);
+    return o;
+}
+
+/* Rate times width decides; the products below are exact. */
+static void low_rates_have_a_larger_gain(void **state) {
+    (void)state;
+    static const struct {
+        const char *config;
+        uint64_t side;
+        double rate, gain;
+    } cases[] = {{"frugrad-adam", 128, 0, 1.25},
+                 {"frugrad-adam", 128, 0x1p-9, 0.875}, /* a width of 1/4 of the rate: half way */
+                 {"frugrad-adam", 256, 0x1p-10, 0.875},
+                 {"frugrad-adam", 128, 1e3, 0.5},
+                 {"frugrad-adam,density=0.0001220703125,hold=0.5", 128, 0, 2},
+                 {"frugrad", 128, 0, 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        frug_optimizer *o = adam_of_matrices(cases[i].config, cases[i].side);
+        if (fabs(frug_optimizer_gain(o, cases[i].rate) - cases[i].gain) > 1e-9)
+            fail_msg("%s, %g: %g", cases[i].config, cases[i].rate, frug_optimizer_gain(o, cases[i].rate));
         frug_optimizer_destroy(o);
     }
 }
@@ -259,13 +293,13 @@ static void merged_momentum_has_a_gain(void **state) {
     (void)state;
     frug_layout *layout = layout_with_gaps();
     frug_optimizer *o = optimizer_with_gaps("merged:momentum=0.75", "min_size=100");
-    assert_true(frug_optimizer_gain(o) == 4.0);
+    assert_true(frug_optimizer_gain(o, 1) == 4.0);
     frug_optimizer_destroy(o);
     o = optimizer_with_gaps("merged", "dgc,min_size=100"); /* that momentum has its full strength already */
-    assert_true(frug_optimizer_gain(o) == 1.0);
+    assert_true(frug_optimizer_gain(o, 1) == 1.0);
     frug_optimizer_destroy(o);
     o = flat_optimizer("adam-merged", 10);
-    assert_true(frug_optimizer_gain(o) == 1.0);
+    assert_true(frug_optimizer_gain(o, 1) == 1.0);
     frug_optimizer_destroy(o);
 
     float *w = train("merged:momentum=0.75", "min_size=100", 0.25), *x = train("sgd:momentum=0", "min_size=100", 1);
@@ -277,7 +311,7 @@ static void merged_momentum_has_a_gain(void **state) {
     assert_int_equal(frug_optimizer_create("merged", layout, c, &o), FRUG_ERR_CONFIG);
     assert_non_null(strstr(frug_last_error(), "needs a compressor with feedback=merged, dgc or ef21"));
     OK(frug_optimizer_create("merged:gain=3", layout, c, &o));
-    assert_true(frug_optimizer_gain(o) == 3.0);
+    assert_true(frug_optimizer_gain(o, 1) == 3.0);
     frug_optimizer_destroy(o);
     frug_compressor_destroy(c);
     frug_layout_destroy(layout);
@@ -449,6 +483,7 @@ int main(void) {
         cmocka_unit_test(beta2_auto_spans_several_arrivals),
         cmocka_unit_test(merged_momentum_has_a_gain),
         cmocka_unit_test(retention_lowers_the_gain_of_adam),
+        cmocka_unit_test(low_rates_have_a_larger_gain),
         cmocka_unit_test(decay_skips_vectors_without_decay_all),
         cmocka_unit_test(partitions_give_the_same_bits),
         cmocka_unit_test(results_are_bit_identical_everywhere),

@@ -271,7 +271,7 @@ static void report_settings(const fgt_worker *w, fgt_report *r) {
     snprintf(r->tokens, sizeof r->tokens, "%s", info->tokens ? info->tokens : "");
     r->steps = w->steps;
     r->step = w->step;
-    r->gain = frug_optimizer_gain(w->optimizer);
+    r->gain = frug_optimizer_gain(w->optimizer, r->rate);
     snprintf(r->algorithm, sizeof r->algorithm, "%s",
              w->reducer  ? frug_reducer_algorithm(w->reducer)
              : w->gossip ? "gossip"

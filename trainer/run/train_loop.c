@@ -253,7 +253,7 @@ static void report_step(fgt_worker *w, const step_result *s) {
         .loss = s->sum.loss / w->replicas,
         .right = s->sum.right / s->sum.asked,
         .rate = s->rate,
-        .gain = frug_optimizer_gain(w->optimizer),
+        .gain = frug_optimizer_gain(w->optimizer, s->rate),
         .norm = sqrt(s->sum.norm2 / w->replicas),
         .clipped = s->clipped,
         .density = seen > 0   ? (now.entries - s->before.entries) / seen

@@ -9,11 +9,11 @@ from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
 import torch
 
-from .._core import Compressor, Config, Layout, Optimizer, Tensor
+from .._core import Config
 from ._floats import warn_once
 from .checks import known_classes, refuse_scheduled, require_model, require_optimizer, unknown_optimizer
+from .rate_gain import RateGain, mean_width
 
-_ANY = Layout([Tensor("any", (1024, 1024))])
 _OWN_MOMENTUM = ("merged", "dgc")  # feedbacks whose residual is a momentum
 
 
@@ -37,37 +37,37 @@ def family(optimizer: torch.optim.Optimizer) -> str:
 class Rule:
     """How the options of a param group change for compressed parameters, by a config."""
 
-    def __init__(self, optimizer: torch.optim.Optimizer, config: Config, total_steps: int):
+    def __init__(self, optimizer: torch.optim.Optimizer, config: Config, total_steps: int, width: float):
         self.kind, self.decoupled = family(optimizer), isinstance(optimizer, torch.optim.AdamW)
-        self._compressor = Compressor(config, _ANY, total_steps)
+        self._config, self._steps, self._width = config, total_steps, width
         self.merges = config.option("feedback") in _OWN_MOMENTUM and config.option("reduce") != "dense"
-        self._answers: Dict[str, Tuple[float, Dict[str, str]]] = {}
+        self._asked: Dict[str, RateGain] = {}
 
     def options(self, group: Dict[str, Any]) -> Dict[str, Any]:
         """The options that differ from the group's."""
         return getattr(self, f"_{self.kind}")(group)
 
-    def _ask(self, text: str) -> Tuple[float, Dict[str, str]]:
+    def _ask(self, text: str) -> RateGain:
         """The gain and the options of one of the library's optimizers."""
-        if text not in self._answers:
-            made = Optimizer(text, _ANY, self._compressor)
-            options = dict(part.split("=", 1) for part in made.text.partition(":")[2].split(","))
-            self._answers[text] = made.gain, options
-        return self._answers[text]
+        if text not in self._asked:
+            self._asked[text] = RateGain(text, self._config, self._steps, self._width)
+        return self._asked[text]
 
     def _sgd(self, group: Dict[str, Any]) -> Dict[str, Any]:
         momentum = float(group["momentum"])
-        gain = self._ask(f"merged:momentum={momentum!r}")[0] * (1 - float(group["dampening"]) if momentum else 1.0)
+        gain = self._ask(f"merged:momentum={momentum!r}").at(float(group["lr"]))
+        gain *= 1 - float(group["dampening"]) if momentum else 1.0
         return dict(lr=group["lr"] * gain, momentum=0, dampening=0, nesterov=False)
 
     def _adam(self, group: Dict[str, Any]) -> Dict[str, Any]:
-        gain, options = self._ask("adam-merged")
+        asked = self._ask("adam-merged")
+        gain = asked.at(float(group["lr"]))
         decoupled = group.get("decoupled_weight_decay", self.decoupled)  # then it is times the rate, and not the gain
-        return dict(lr=group["lr"] * gain, betas=(0.0, float(options["beta2"])),
+        return dict(lr=group["lr"] * gain, betas=(0.0, float(asked.options["beta2"])),
                     weight_decay=group["weight_decay"] / (gain if decoupled else 1.0))
 
     def _muon(self, group: Dict[str, Any]) -> Dict[str, Any]:
-        gain = float(self._ask("muon-merged")[1]["gain"]) / float(self._ask("muon")[1]["gain"])
+        gain = float(self._ask("muon-merged").options["gain"]) / float(self._ask("muon").options["gain"])
         return dict(lr=group["lr"] * gain, momentum=0, nesterov=False, weight_decay=group["weight_decay"] / gain)
 
 
@@ -102,7 +102,9 @@ class ConvertedOptimizer(torch.optim.Optimizer):
 
         compressed   ids of the parameters that the config compresses
         """
-        self._source, self._rule, self._compressed = source, Rule(self._inner, config, total_steps), set(compressed)
+        width = mean_width(tuple(p.shape) for group in self.param_groups for p in group["params"])
+        self._source, self._rule = source, Rule(self._inner, config, total_steps, width)
+        self._compressed = set(compressed)
         self._merged = False
 
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
@@ -161,7 +163,7 @@ def optimizer(model: torch.nn.Module, torch_optimizer: torch.optim.Optimizer) ->
     Use what is returned in place of the optimizer that was given, which refuses to step from then on, and make
     schedulers for it. Param groups and their options, momentum included, stay as they are. Compressed parameters
     (matrices; not vectors and small tensors) step without momentum, since it is in the residual: SGD by 1 / (1 -
-    momentum) times the rate, Adam by half of it with a beta2 that fits the density, Muon by 1.5 times the rate. Without
+    momentum) times the rate, Adam by 0.5 (high rates) to 2 times it, with a beta2 that fits the density, Muon by 1.5. Without
     a ``DDPState``, and until it has compressed a gradient, the step is that of the optimizer that was given.
 
     >>> import torch, frugrad.torch

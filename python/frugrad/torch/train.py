@@ -182,7 +182,7 @@ def _summary(args: argparse.Namespace, result: Result, run: Run, seconds: float,
         "sparse": args.sparse, "params_kept": run.flat.n,
         "method": args.method, "config": text, "algorithm": run.exchange.name, "optimizer": run.optimizer.text,
         "schedule": args.schedule, "rate": args.rate, "clip": "auto" if args.clip is None else args.clip,
-        "gain": run.optimizer.gain, "interrupted": False, "checkpoint": None, "device": torch.cuda.get_device_name() if gpu else "cpu", "torch": torch.__version__,
+        "gain": run.optimizer.gain(args.rate), "interrupted": False, "checkpoint": None, "device": torch.cuda.get_device_name() if gpu else "cpu", "torch": torch.__version__,
         "driver": _driver() if gpu else None,
         "max_memory_allocated": torch.cuda.max_memory_allocated() if gpu else 0,
     }

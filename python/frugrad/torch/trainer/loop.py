@@ -201,8 +201,8 @@ class Run:
         for step, loss in enumerate(losses, self.logged + 1):
             seconds = self.clock.steps[step - 1] / 1e3
             sent += self.sent[step - 1]
-            self.log.write("step", step, epoch=step / per_epoch, loss=loss,
-                         rate=plan.rate * plan.schedule.at(step - 1, plan.steps), gain=self.optimizer.gain,
+            rate = plan.rate * plan.schedule.at(step - 1, plan.steps)
+            self.log.write("step", step, epoch=step / per_epoch, loss=loss, rate=rate, gain=self.optimizer.gain(rate),
                          density=self.densities[step - 1], bytes_sent=sent,
                          bytes_dense=step * self.exchange.dense_bytes, seconds=seconds,
                          samples_per_second=samples / seconds)

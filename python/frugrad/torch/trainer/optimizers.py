@@ -11,6 +11,7 @@ import torch
 
 from ..._core import Compressor, Config, Optimizer
 from ..._lib import ConfigError
+from ..rate_gain import RateGain, mean_width
 from . import UsageError
 from .flat import Flat, Group
 from .muon import MuonPart
@@ -119,7 +120,8 @@ class FlatOptimizer:
             asked = Optimizer(text, flat.layout, planner)
         except ConfigError as error:
             raise UsageError(f"--optimizer: {error}") from None
-        self.text, self.gain = re.sub(r"state=\w+", "state=f32", asked.text), asked.gain
+        self.text = re.sub(r"state=\w+", "state=f32", asked.text)
+        self._gain = RateGain(text, planner.config, steps, mean_width(t.shape for t in flat.layout))
         options = dict(part.split("=", 1) for part in self.text.partition(":")[2].split(","))
         for name in ("nesterov", "coupled", "decay_all"):
             if _number(options.get(name, "0")):
@@ -137,12 +139,16 @@ class FlatOptimizer:
         inertia, left = self.inertia.next(self.t)
         self.t += 1
         self.squares.updates += not self.squares.frozen
-        gain = self.gain
+        gain = self.gain(rate)
         if self.muon is not None:  # the gain is that of all tensors
             rate, gain = rate * gain, 1.0
             self.muon.step(rate)
         for part in self.parts:
             part.step(self.t, self.squares, rate, gain, inertia, left)
+
+    def gain(self, rate: float) -> float:
+        """The factor by which it multiplies this rate."""
+        return self._gain.at(rate)
 
     @property
     def bytes(self) -> int:

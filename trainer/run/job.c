@@ -128,10 +128,10 @@ static bool read_units_of(const char *from, fgt_model *model) {
 
 /* Sizes of layers of which units were removed; errors of the file are reported when it is opened for use. */
 static void read_units(fgt_run *run) {
-    fgio_errors_defer();
+    fgio_errors_mute(1);
     if (!read_units_of(run->job->resume, &run->model))
         read_units_of(run->job->weights, &run->model);
-    fgio_errors_flush(0);
+    fgio_errors_mute(0);
 }
 
 static uint32_t worker_threads(const fgt_job *job) {

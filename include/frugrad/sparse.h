@@ -30,7 +30,7 @@ typedef struct frug_sparse_info {
     size_t struct_size; /* sizeof(frug_sparse_info), set by the caller */
     uint32_t rows, cols;
     frug_sparse_code code;
-    const char *form;  /* how it is stored: "rows", "half" (4 of every 8 columns) or "windows" */
+    const char *form;  /* how it is stored: "rows", "half" (4 of every 8 columns), "windows" or "columns" */
     uint64_t entries;  /* weights that are not zero */
     size_t bytes;      /* of memory */
     size_t work_bytes; /* of the work space of frug_sparse_multiply() */
@@ -47,6 +47,15 @@ typedef struct frug_sparse_info {
  */
 FRUG_CHECK frug_status frug_sparse_create(const float *w, uint32_t rows, uint32_t cols, int input_first,
                                           frug_sparse_code code, frug_sparse **matrix);
+/**
+ * Pack a matrix that is multiplied by vectors of which many elements are zero, as activations below a threshold: all
+ * weights are stored, column by column, and columns of elements that are zero are not read. Otherwise as above.
+ *
+ * Its products have the same bits in all variants; several vectors are multiplied one after the other, and int8 rounds
+ * each of them to 16 bits.
+ */
+FRUG_CHECK frug_status frug_sparse_create_columns(const float *w, uint32_t rows, uint32_t cols, int input_first,
+                                                  frug_sparse_code code, frug_sparse **matrix);
 FRUG_API void frug_sparse_destroy(frug_sparse *matrix);
 
 FRUG_CHECK frug_status frug_sparse_get_info(const frug_sparse *matrix, frug_sparse_info *info);

@@ -10,6 +10,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define FRUGI_COLUMNS_AT_ONCE 8u  /* form columns */
+#define FRUGI_COLUMN_ROWS     16u /* the rows of a column are a multiple of it */
+
 struct frug_sparse;
 
 /** A vector rounded to 16 bits: x[i] = (255 high[i] + low[i]) * scale, where high and low are within -127 to 127. */
@@ -31,6 +34,12 @@ typedef struct frugi_sparse_kernel {
      */
     void (*batch)(const struct frug_sparse *m, const float *x, uint32_t first, uint32_t end, uint32_t count, float *y,
                   size_t y_stride);
+    /** Add x[j] times column j to the sums of some rows, a multiple of 16, for one column after the other; f32. */
+    void (*columns)(const float *const column[FRUGI_COLUMNS_AT_ONCE], const float x[FRUGI_COLUMNS_AT_ONCE],
+                    uint32_t rows, float *sums);
+    /** The same for both halves of the elements of a rounded vector; int8. */
+    void (*columns_int8)(const int8_t *const column[FRUGI_COLUMNS_AT_ONCE], const int8_t high[FRUGI_COLUMNS_AT_ONCE],
+                         const int8_t low[FRUGI_COLUMNS_AT_ONCE], uint32_t rows, int32_t *high_sums, int32_t *low_sums);
 } frugi_sparse_kernel;
 
 /** The kernel of a variant; of NEON, frugi_sparse_kernel_dot where the CPU has its instruction. */

@@ -7,6 +7,9 @@
 #define LANES 16
 #include "sparse/sparse_rows.h"
 #include "sparse/sparse_windows_x86.h"
+#define COLUMN_LANES 8
+#include "sparse/sparse_column_lanes.h"
+#include "sparse/sparse_columns_x86.h"
 
 static inline float sum_lanes(__m256 v) {
     __m128 four = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
@@ -73,4 +76,6 @@ const frugi_sparse_kernel frugi_sparse_kernel_avx2 = {
     .half = half_avx2,
     .windows = windows_x86,
     .batch = multiply_batch,
+    .columns = columns_f32,
+    .columns_int8 = columns_int8_x86,
 };

@@ -7,6 +7,9 @@
 #define LANES 16
 #include "sparse/sparse_rows.h"
 #include "sparse/sparse_windows_x86.h"
+#define COLUMN_LANES 16
+#include "sparse/sparse_column_lanes.h"
+#include "sparse/sparse_columns_x86.h"
 
 /* The next values at the columns of a mask; *value moves behind them. */
 static inline __m512 expand(__mmask16 mask, const float **value) {
@@ -67,4 +70,6 @@ const frugi_sparse_kernel frugi_sparse_kernel_avx512 = {
     .half = half_avx512,
     .windows = windows_x86,
     .batch = multiply_batch,
+    .columns = columns_f32,
+    .columns_int8 = columns_int8_x86,
 };

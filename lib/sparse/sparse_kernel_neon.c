@@ -8,6 +8,8 @@
  */
 #define LANES 8
 #include "sparse/sparse_rows.h"
+#define COLUMN_LANES 4
+#include "sparse/sparse_column_lanes.h"
 
 #include <arm_neon.h>
 
@@ -110,16 +112,63 @@ HAS_DOT static inline int32x4_t add_dot_products(int32x4_t sum, int8x16_t w, int
 WINDOWS(windows_neon, add_products)
 HAS_DOT WINDOWS(windows_dot, add_dot_products)
 
-#define KERNEL(slots, windows_function)                                                                                \
+    /* ---- columns of int8 ---- */
+
+    /* 16 rows of four columns: a register has the four weights of each of four rows. */
+    static inline void interleave(const int8_t *const column[4], uint32_t r, int8x16_t rows[4]) {
+    int8x16_t a = vld1q_s8(column[0] + r), b = vld1q_s8(column[1] + r);
+    int8x16_t c = vld1q_s8(column[2] + r), d = vld1q_s8(column[3] + r);
+    int16x8_t ab_low = vreinterpretq_s16_s8(vzip1q_s8(a, b)), ab_high = vreinterpretq_s16_s8(vzip2q_s8(a, b));
+    int16x8_t cd_low = vreinterpretq_s16_s8(vzip1q_s8(c, d)), cd_high = vreinterpretq_s16_s8(vzip2q_s8(c, d));
+    rows[0] = vreinterpretq_s8_s16(vzip1q_s16(ab_low, cd_low));
+    rows[1] = vreinterpretq_s8_s16(vzip2q_s16(ab_low, cd_low));
+    rows[2] = vreinterpretq_s8_s16(vzip1q_s16(ab_high, cd_high));
+    rows[3] = vreinterpretq_s8_s16(vzip2q_s16(ab_high, cd_high));
+}
+
+/* Four elements of a vector, four times. */
+static inline int8x16_t repeat_four(const int8_t *x) {
+    int32_t four;
+    memcpy(&four, x, sizeof four);
+    return vreinterpretq_s8_s32(vdupq_n_s32(four));
+}
+
+/* Products of the four weights of a row, by an instruction that not every CPU has, or without it. */
+static inline int32x4_t add_quads(int32x4_t sum, int8x16_t w, int8x16_t x) {
+    int16x8_t low = vmull_s8(vget_low_s8(w), vget_low_s8(x)), high = vmull_high_s8(w, x);
+    return vaddq_s32(sum, vpaddq_s32(vpaddlq_s16(low), vpaddlq_s16(high)));
+}
+
+#define COLUMNS(name, add)                                                                                             \
+    static void name(const int8_t *const column[FRUGI_COLUMNS_AT_ONCE], const int8_t high[FRUGI_COLUMNS_AT_ONCE],      \
+                     const int8_t low[FRUGI_COLUMNS_AT_ONCE], uint32_t rows, int32_t *high_sums, int32_t *low_sums) {  \
+        const int8x16_t h[2] = {repeat_four(high), repeat_four(high + 4)};                                             \
+        const int8x16_t l[2] = {repeat_four(low), repeat_four(low + 4)};                                               \
+        for (uint32_t r = 0; r < rows; r += FRUGI_COLUMN_ROWS) {                                                       \
+            int8x16_t front[4], back[4];                                                                               \
+            interleave(column, r, front);                                                                              \
+            interleave(column + 4, r, back);                                                                           \
+            for (uint32_t i = 0; i < 4; i++) {                                                                         \
+                int32_t *to_high = high_sums + r + 4 * i, *to_low = low_sums + r + 4 * i;                              \
+                vst1q_s32(to_high, add(add(vld1q_s32(to_high), front[i], h[0]), back[i], h[1]));                       \
+                vst1q_s32(to_low, add(add(vld1q_s32(to_low), front[i], l[0]), back[i], l[1]));                         \
+            }                                                                                                          \
+        }                                                                                                              \
+    }
+
+COLUMNS(columns_int8_neon, add_quads)
+HAS_DOT COLUMNS(columns_int8_dot, add_dot_products)
+
+#define KERNEL(slots, windows_function, columns_function)                                                              \
     {                                                                                                                  \
         .lanes = LANES, .slot = slots, .lookup_first = 0x03020100u /* the bytes of a float */,                         \
         .lookup_step = 0x04040404u, .rows = rows_neon, .half = half_neon, .windows = windows_function,                 \
-        .batch = multiply_batch                                                                                        \
+        .batch = multiply_batch, .columns = columns_f32, .columns_int8 = columns_function                              \
     }
 #define SPLIT_SLOTS                                                                                                    \
     { 0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15 } /* add_products() adds i and i + 8 */
 #define ADJACENT_SLOTS                                                                                                 \
     { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 }
 
-    const frugi_sparse_kernel frugi_sparse_kernel_neon = KERNEL(SPLIT_SLOTS, windows_neon);
-const frugi_sparse_kernel frugi_sparse_kernel_dot = KERNEL(ADJACENT_SLOTS, windows_dot);
+    const frugi_sparse_kernel frugi_sparse_kernel_neon = KERNEL(SPLIT_SLOTS, windows_neon, columns_int8_neon);
+const frugi_sparse_kernel frugi_sparse_kernel_dot = KERNEL(ADJACENT_SLOTS, windows_dot, columns_int8_dot);

@@ -1,6 +1,8 @@
 /* sparse_kernel_ref.c - the products of packed matrices in plain C, and the table of variants. */
 #define LANES 8
 #include "sparse/sparse_rows.h"
+#define COLUMN_LANES 4
+#include "sparse/sparse_column_lanes.h"
 
 static void rows_ref(const frug_sparse *m, const float *x, uint32_t first, uint32_t end, float *y) {
     for (uint32_t r = first * FRUGI_SPARSE_PANEL; r < rows_end(m, end); r++) {
@@ -40,6 +42,16 @@ static void windows_ref(const frug_sparse *m, const frugi_rounded_vector *x, uin
     }
 }
 
+static void columns_int8_ref(const int8_t *const column[FRUGI_COLUMNS_AT_ONCE],
+                             const int8_t high[FRUGI_COLUMNS_AT_ONCE], const int8_t low[FRUGI_COLUMNS_AT_ONCE],
+                             uint32_t rows, int32_t *high_sums, int32_t *low_sums) {
+    for (uint32_t j = 0; j < FRUGI_COLUMNS_AT_ONCE; j++)
+        for (uint32_t r = 0; r < rows; r++) {
+            high_sums[r] += column[j][r] * high[j];
+            low_sums[r] += column[j][r] * low[j];
+        }
+}
+
 const frugi_sparse_kernel frugi_sparse_kernel_ref = {
     .lanes = LANES,
     .slot = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15},
@@ -47,6 +59,8 @@ const frugi_sparse_kernel frugi_sparse_kernel_ref = {
     .half = half_ref,
     .windows = windows_ref,
     .batch = multiply_batch,
+    .columns = columns_f32,
+    .columns_int8 = columns_int8_ref,
 };
 
 const frugi_sparse_kernel *frugi_sparse_kernel_for(frugi_isa isa) {

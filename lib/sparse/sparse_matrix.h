@@ -1,10 +1,11 @@
 /*
- * sparse_matrix.h - a packed matrix in memory, in one of three forms. A panel is four rows.
+ * sparse_matrix.h - a packed matrix in memory, in one of four forms. A panel is four rows.
  *
  *   rows      f32. The entries of one row after the other, each with its column; where the kernel expands vectors by a
  *             mask, with one mark per column instead of columns
  *   half      f32, at most 4 entries in every 8 columns (2:4 and 4:8). For each panel and each 8 columns: a byte of
  *             marks of each row, with exactly 4 ones, and 4 values of each row. Nothing has to be counted
+ *   columns   f32 or int8, dense: one column after the other, so that columns can be skipped (sparse_columns.c)
  *   windows   int8. Steps of 16 slots, 4 for each row of a panel. All columns of a step are in a window of 32 columns,
  *             which a kernel holds in registers and looks them up in; slots without an entry have weight 0
  */
@@ -19,21 +20,27 @@
 #define FRUGI_SPARSE_STEP    32u /* bytes: 16 columns in the window, 16 weights */
 #define FRUGI_SPARSE_COLUMNS 65536u
 
-typedef enum frugi_sparse_form { FRUGI_SPARSE_ROWS, FRUGI_SPARSE_HALF, FRUGI_SPARSE_WINDOWS } frugi_sparse_form;
+typedef enum frugi_sparse_form {
+    FRUGI_SPARSE_ROWS,
+    FRUGI_SPARSE_HALF,
+    FRUGI_SPARSE_WINDOWS,
+    FRUGI_SPARSE_BY_COLUMN
+} frugi_sparse_form;
 
 struct frug_sparse {
     const frugi_sparse_kernel *kernel;
     frugi_sparse_form form;
     uint32_t rows, cols, panels;
+    uint32_t stride; /* columns: elements of a column, with zeros behind the last row */
     uint64_t entries;
-    uint32_t *begin;   /* rows: first value of each row, and the end; windows: first step of each panel, and the end */
-    float *values;     /* rows: padded with zeros to a multiple of 8 for each row unless there are marks; half */
-    uint16_t *columns; /* rows: of each value; NULL with marks */
-    uint16_t *marks;   /* rows: one bit per column, rounded up to 16 for each row */
-    unsigned char *bytes;  /* half: the marks; windows: the steps */
+    uint32_t *begin; /* rows: first value of each row, and the end; windows: first step of each panel, and the end */
+    float *values;   /* rows: padded with zeros to a multiple of 8 for each row unless there are marks; half; columns */
+    uint16_t *columns;     /* rows: of each value; NULL with marks */
+    uint16_t *marks;       /* rows: one bit per column, rounded up to 16 for each row */
+    unsigned char *bytes;  /* half: the marks; windows: the steps; columns: int8 */
     uint32_t (*lookup)[4]; /* half: where the four ones of each of the 256 bytes are, as the kernel needs it */
     uint16_t *base;        /* windows: first column of each step's window */
-    float *scale;          /* windows: of each row */
+    float *scale;          /* int8: of each row */
     size_t memory;         /* bytes of all of these */
 };
 

@@ -2,7 +2,7 @@
  * sparse_multiply.c - products of a packed matrix with vectors: rounding and transposition of the vectors, and division
  * of the rows among threads.
  */
-#include "sparse/sparse_matrix.h"
+#include "sparse/sparse_columns.h"
 
 #include "base/float_bits.h"
 #include "base/status.h"
@@ -13,17 +13,18 @@
 enum { LANES_MOST = 16 };
 
 static size_t work_bytes(const frug_sparse *m) {
-    return (size_t)m->cols * LANES_MOST * sizeof(float) + 2 * FRUGI_SPARSE_WINDOW;
+    return m->form == FRUGI_SPARSE_BY_COLUMN ? frugi_columns_work_bytes(m->cols)
+                                             : (size_t)m->cols * LANES_MOST * sizeof(float) + 2 * FRUGI_SPARSE_WINDOW;
 }
 
 frug_status frug_sparse_get_info(const frug_sparse *m, frug_sparse_info *info) {
-    static const char *const forms[] = {"rows", "half", "windows"};
+    static const char *const forms[] = {"rows", "half", "windows", "columns"};
     FRUG_FAIL_IF(m == NULL || !frugi_struct_valid(info), FRUG_ERR_ARG, "no matrix, or struct_size is not set");
     frugi_struct_write(info, &(frug_sparse_info){
                                  .struct_size = sizeof *info,
                                  .rows = m->rows,
                                  .cols = m->cols,
-                                 .code = m->form == FRUGI_SPARSE_WINDOWS ? FRUG_SPARSE_INT8 : FRUG_SPARSE_F32,
+                                 .code = m->scale ? FRUG_SPARSE_INT8 : FRUG_SPARSE_F32,
                                  .form = forms[m->form],
                                  .entries = m->entries,
                                  .bytes = m->memory,
@@ -34,8 +35,12 @@ frug_status frug_sparse_get_info(const frug_sparse *m, frug_sparse_info *info) {
 
 /* ---- one vector --------------------------------------------------------------------------------- */
 
+size_t frugi_rounded_bytes(uint32_t n) {
+    return 2 * ((size_t)n + FRUGI_SPARSE_WINDOW);
+}
+
 /* Rounded to 32512 = 255 * 127 + 127 steps on either side of zero. */
-static frugi_rounded_vector round_vector(const float *x, uint32_t n, int8_t *work) {
+frugi_rounded_vector frugi_round_vector(const float *x, uint32_t n, int8_t *work) {
     const float magic = 0x1.8p23f; /* added to a float below 2^22, the sum has the nearest integer in its lower bits */
     float most = frugi_bits_f32(frugi_largest_magnitude(x, n)), inverse = most > 0.0f ? 32512.0f / most : 0.0f;
     int8_t *high = work, *low = work + n + FRUGI_SPARSE_WINDOW;
@@ -59,7 +64,7 @@ static uint32_t part_begin(uint32_t panels, int part, int parts) {
 static void multiply_one(const frug_sparse *m, int threads, const float *x, float *y, void *work) {
     frugi_rounded_vector rounded = {0};
     if (m->form == FRUGI_SPARSE_WINDOWS)
-        rounded = round_vector(x, m->cols, work);
+        rounded = frugi_round_vector(x, m->cols, work);
 #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
     for (int t = 0; t < threads; t++) {
         uint32_t first = part_begin(m->panels, t, threads), end = part_begin(m->panels, t + 1, threads);
@@ -95,7 +100,10 @@ static void multiply_batch(const frug_sparse *m, int threads, const float *x, si
 
 void frug_sparse_multiply(const frug_sparse *m, int threads, const float *x, size_t n, size_t x_stride, float *y,
                           size_t y_stride, void *work) {
-    if (n == 1)
+    if (m->form == FRUGI_SPARSE_BY_COLUMN)
+        for (size_t v = 0; v < n; v++)
+            frugi_columns_multiply(m, threads, x + v * x_stride, y + v * y_stride, work);
+    else if (n == 1)
         multiply_one(m, threads, x, y, work);
     else
         multiply_batch(m, threads, x, n, x_stride, y, y_stride, work);
@@ -145,6 +153,7 @@ void frug_sparse_unpack(const frug_sparse *m, uint32_t first, uint32_t count, fl
         switch (m->form) {
         case FRUGI_SPARSE_ROWS: m->columns ? unpack_listed(m, r, dst) : unpack_marked(m, r, dst); break;
         case FRUGI_SPARSE_HALF: unpack_half(m, r, dst); break;
+        case FRUGI_SPARSE_BY_COLUMN: frugi_columns_unpack(m, r, dst); break;
         default: unpack_windows(m, r, dst);
         }
     }

@@ -73,6 +73,7 @@ static const field reals[] = {
     FIELD("rate", rate, 1e-12, 1e6),
     FIELD("epochs", epochs, 1e-6, 1e9),
     FIELD("timeout", timeout, 0.1, 1e9),
+    FIELD("activations", activations, 0.01, 0.95),
 };
 
 #define COUNT(table) (sizeof(table) / sizeof *(table))

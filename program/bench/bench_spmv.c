@@ -1,7 +1,8 @@
 /*
  * bench_spmv.c - `frugrad bench spmv`: the matrix products of one decoded token of GPT-2 small, with packed weights and
  * with dense ones by OpenBLAS, in turn. Weights are random; they are pruned by magnitude, as far as speed is concerned
- * at random. All of them together exceed every cache, as in decoding.
+ * at random. All of them together exceed every cache, as in decoding. Cases with "inputs" have dense weights by columns
+ * and vectors of which that share is zero, but for the last layer, whose inputs no threshold is applied to.
  *
  * Verified: what was packed is what was pruned, and every product against sums in double.
  */
@@ -35,13 +36,18 @@ typedef struct spmv_case {
     double sparsity; /* 0.5: two of every four */
     frug_sparse_code code;
     size_t vectors;
+    bool inputs; /* the sparsity is that of the vector, and weights are dense */
 } spmv_case;
 
 static const spmv_case cases[] = {
-    {"f32/0.8", 0.8, FRUG_SPARSE_F32, 1},     {"f32/0.9", 0.9, FRUG_SPARSE_F32, 1},
-    {"f32/2:4", 0.5, FRUG_SPARSE_F32, 1},     {"int8/0.8", 0.8, FRUG_SPARSE_INT8, 1},
-    {"int8/0.9", 0.9, FRUG_SPARSE_INT8, 1},   {"int8/2:4", 0.5, FRUG_SPARSE_INT8, 1},
-    {"f32/0.8/n=8", 0.8, FRUG_SPARSE_F32, 8}, {"int8/0.8/n=8", 0.8, FRUG_SPARSE_INT8, 8},
+    {"f32/0.8", 0.8, FRUG_SPARSE_F32, 1, false},        {"f32/0.9", 0.9, FRUG_SPARSE_F32, 1, false},
+    {"f32/2:4", 0.5, FRUG_SPARSE_F32, 1, false},        {"int8/0.8", 0.8, FRUG_SPARSE_INT8, 1, false},
+    {"int8/0.9", 0.9, FRUG_SPARSE_INT8, 1, false},      {"int8/2:4", 0.5, FRUG_SPARSE_INT8, 1, false},
+    {"f32/0.8/n=8", 0.8, FRUG_SPARSE_F32, 8, false},    {"int8/0.8/n=8", 0.8, FRUG_SPARSE_INT8, 8, false},
+    {"f32/inputs/0", 0, FRUG_SPARSE_F32, 1, true},      {"f32/inputs/.25", 0.25, FRUG_SPARSE_F32, 1, true},
+    {"f32/inputs/.4", 0.4, FRUG_SPARSE_F32, 1, true},   {"f32/inputs/.5", 0.5, FRUG_SPARSE_F32, 1, true},
+    {"int8/inputs/0", 0, FRUG_SPARSE_INT8, 1, true},    {"int8/inputs/.25", 0.25, FRUG_SPARSE_INT8, 1, true},
+    {"int8/inputs/.4", 0.4, FRUG_SPARSE_INT8, 1, true}, {"int8/inputs/.5", 0.5, FRUG_SPARSE_INT8, 1, true},
 };
 
 typedef struct spmv_bench {
@@ -51,6 +57,7 @@ typedef struct spmv_bench {
     frug_sparse *packed[MATRICES_MOST];
     float *pruned; /* of the largest matrix */
     float *x, *y;
+    float *thinned; /* the first vector, with zeros */
     void *work;
     size_t rounds;
     int json;
@@ -86,9 +93,10 @@ static int open_bench(spmv_bench *b, int quick) {
     }
     b->pruned = malloc(largest * sizeof(float));
     b->x = malloc(BATCH_MOST * 4 * WIDTH * sizeof(float));
+    b->thinned = malloc(4 * WIDTH * sizeof(float));
     b->y = malloc((size_t)BATCH_MOST * VOCAB * sizeof(float));
     b->work = aligned_alloc(64, 16 * 4 * WIDTH * sizeof(float) + 64);
-    if (!b->pruned || !b->x || !b->y || !b->work)
+    if (!b->pruned || !b->x || !b->thinned || !b->y || !b->work)
         return fgio_error("no memory for the weights of GPT-2");
     for (size_t i = 0; i < BATCH_MOST * 4 * WIDTH; i++)
         b->x[i] = uniform(MATRICES_MOST, i);
@@ -108,6 +116,7 @@ static void close_bench(spmv_bench *b) {
         free(b->dense[i]);
     free(b->pruned);
     free(b->x);
+    free(b->thinned);
     free(b->y);
     free(b->work);
 }
@@ -134,6 +143,16 @@ static void prune(const spmv_bench *b, size_t matrix, double sparsity) {
     }
 }
 
+static void thin_inputs(spmv_bench *b, const spmv_case *c) {
+    for (size_t i = 0; i < 4 * WIDTH; i++)
+        b->thinned[i] = c->inputs && fabs((double)b->x[i]) < c->sparsity ? 0.0f : b->x[i];
+}
+
+/* The vectors that a matrix is multiplied by. */
+static const float *inputs_of(const spmv_bench *b, size_t i, size_t vectors) {
+    return vectors == 1 && i + 1 < b->count ? b->thinned : b->x;
+}
+
 /* ---- verified ----------------------------------------------------------------------------------- */
 
 /* int8: half a step of the weights. */
@@ -147,9 +166,10 @@ static int packed_as_pruned(const spmv_case *c, const float *pruned, const float
 
 /* Rounding of f32 sums, far below 2^-16 of the sum of magnitudes; with one int8 vector also that of the vector, below
  * 2^-16 of its largest element. */
-static int products_agree(const spmv_bench *b, const spmv_case *c, const shape *s, uint32_t r, const float *row) {
+static int products_agree(const spmv_bench *b, const spmv_case *c, size_t matrix, uint32_t r, const float *row) {
+    const shape *s = &b->item[matrix];
     for (size_t v = 0; v < c->vectors; v++) {
-        const float *x = b->x + v * s->cols;
+        const float *x = inputs_of(b, matrix, c->vectors) + v * s->cols;
         double sum = 0, magnitude = 0;
         for (uint32_t i = 0; i < s->cols; i++) {
             double product = (double)row[i] * (double)x[i];
@@ -162,35 +182,6 @@ static int products_agree(const spmv_bench *b, const spmv_case *c, const shape *
     return 1;
 }
 
-static void multiply_packed(const spmv_bench *b, size_t i, size_t vectors) {
-    frug_sparse_multiply(b->packed[i], 1, b->x, vectors, b->item[i].cols, b->y, b->item[i].rows, b->work);
-}
-
-/* Packs all matrices and verifies them; *bytes: their memory. */
-static int pack_all(spmv_bench *b, const spmv_case *c, uint64_t *bytes, int *verified) {
-    float row[4 * WIDTH];
-    *bytes = 0;
-    *verified = 1;
-    for (size_t i = 0; i < b->count; i++) {
-        const shape *s = &b->item[i];
-        frug_sparse_info info = {.struct_size = sizeof info};
-        prune(b, i, c->sparsity);
-        if (frug_sparse_create(b->pruned, s->rows, s->cols, 0, c->code, &b->packed[i]) != FRUG_OK ||
-            frug_sparse_get_info(b->packed[i], &info) != FRUG_OK)
-            return fgio_library_error("cannot pack");
-        *bytes += info.bytes;
-        multiply_packed(b, i, c->vectors);
-        for (uint32_t r = 0; r < s->rows && *verified; r++) {
-            frug_sparse_unpack(b->packed[i], r, 1, row);
-            *verified =
-                packed_as_pruned(c, b->pruned + (size_t)r * s->cols, row, s->cols) && products_agree(b, c, s, r, row);
-        }
-    }
-    return FGIO_EXIT_OK;
-}
-
-/* ---- measured ----------------------------------------------------------------------------------- */
-
 static void multiply_dense(const spmv_bench *b, size_t i, size_t vectors) {
     const shape *s = &b->item[i];
     if (vectors == 1)
@@ -200,6 +191,54 @@ static void multiply_dense(const spmv_bench *b, size_t i, size_t vectors) {
         cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (blasint)vectors, (blasint)s->rows, (blasint)s->cols, 1.0f,
                     b->x, (blasint)s->cols, b->dense[i], (blasint)s->cols, 0.0f, b->y, (blasint)s->rows);
 }
+
+/* The last layer of weights by columns stays dense where it is f32: all its inputs count. */
+static void multiply_packed(const spmv_bench *b, size_t i, size_t vectors) {
+    if (b->packed[i] == NULL) {
+        multiply_dense(b, i, vectors);
+        return;
+    }
+    frug_sparse_multiply(b->packed[i], 1, inputs_of(b, i, vectors), vectors, b->item[i].cols, b->y, b->item[i].rows,
+                         b->work);
+}
+
+static frug_status pack_matrix(spmv_bench *b, const spmv_case *c, size_t i) {
+    const shape *s = &b->item[i];
+    if (c->inputs) {
+        memcpy(b->pruned, b->dense[i], (size_t)s->rows * s->cols * sizeof(float));
+        return frug_sparse_create_columns(b->pruned, s->rows, s->cols, 0, c->code, &b->packed[i]);
+    }
+    prune(b, i, c->sparsity);
+    return frug_sparse_create(b->pruned, s->rows, s->cols, 0, c->code, &b->packed[i]);
+}
+
+/* Packs all matrices and verifies them; *bytes: their memory. */
+static int pack_all(spmv_bench *b, const spmv_case *c, uint64_t *bytes, int *verified) {
+    float row[4 * WIDTH];
+    *bytes = 0;
+    *verified = 1;
+    thin_inputs(b, c);
+    for (size_t i = 0; i < b->count; i++) {
+        const shape *s = &b->item[i];
+        frug_sparse_info info = {.struct_size = sizeof info};
+        if (c->inputs && c->code == FRUG_SPARSE_F32 && i + 1 == b->count) {
+            *bytes += (uint64_t)s->rows * s->cols * sizeof(float);
+            continue;
+        }
+        if (pack_matrix(b, c, i) != FRUG_OK || frug_sparse_get_info(b->packed[i], &info) != FRUG_OK)
+            return fgio_library_error("cannot pack");
+        *bytes += info.bytes;
+        multiply_packed(b, i, c->vectors);
+        for (uint32_t r = 0; r < s->rows && *verified; r++) {
+            frug_sparse_unpack(b->packed[i], r, 1, row);
+            *verified =
+                packed_as_pruned(c, b->pruned + (size_t)r * s->cols, row, s->cols) && products_agree(b, c, i, r, row);
+        }
+    }
+    return FGIO_EXIT_OK;
+}
+
+/* ---- measured ----------------------------------------------------------------------------------- */
 
 /* CPU time of this thread, which other processes hardly change. */
 static double thread_seconds(void) {
@@ -238,7 +277,7 @@ static int print_case(spmv_bench *b, const spmv_case *c, uint64_t bytes, int ver
     double faster = median(ratio, b->rounds), ms = 1e3 * median(b->seconds, b->rounds),
            dense = 1e3 * median(b->base, b->rounds), share = (double)bytes / (4.0 * (double)elements);
     if (!b->json) {
-        printf("%-14s %4zu %10.3f %10.3f %7.2fx %8.3f  %s\n", c->name, c->vectors, dense, ms, faster, share,
+        printf("%-15s %4zu %10.3f %10.3f %7.2fx %8.3f  %s\n", c->name, c->vectors, dense, ms, faster, share,
                verified ? "yes" : "NO");
         return fflush(stdout) == 0 ? FGIO_EXIT_OK : fgio_error("cannot write the results");
     }
@@ -301,7 +340,7 @@ int fgp_bench_spmv(const fgp_args *args) {
     if (status == FGIO_EXIT_OK)
         status = open_bench(b, fgp_arg_given(args, "quick"));
     if (status == FGIO_EXIT_OK && !b->json)
-        printf("frugrad %s; one token of GPT-2 small, one thread, %zu rounds, medians\n\n%-14s %4s %10s %10s %8s %8s  "
+        printf("frugrad %s; one token of GPT-2 small, one thread, %zu rounds, medians\n\n%-15s %4s %10s %10s %8s %8s  "
                "%s\n",
                frug_version(), b->rounds, "case", "n", "dense ms", "ms", "faster", "memory", "verified");
     for (size_t i = 0; i < sizeof cases / sizeof cases[0] && status == FGIO_EXIT_OK; i++)

@@ -13,6 +13,8 @@ static const fgp_opt options[] = {
      "text: bytes, a directory with GPT-2's encoder.json and vocab.bpe, or a WordPiece vocabulary"},
     {"subset", 0, "TASK", NULL, "sentences: which of " FGT_SENTENCE_TASKS " [by the directory's name]"},
     {"split", 0, "WORD", NULL, "train, valid or test [test, or valid where there is no test]"},
+    {"activations", 0, "SHARE", NULL,
+     "share of the inputs of linear layers that count as zero, by a threshold for each layer from training samples"},
     {"batch", 'b', "COUNT", NULL, "samples at a time [by the model]"},
     {"eval-batches", 0, "COUNT", NULL, "batches of each worker at most [all]"},
     {"workers", 'w', "COUNT", "1", "workers, as threads, that share the samples"},

@@ -5,19 +5,21 @@
  */
 #include "trainer/run/text_sample.h"
 #include "trainer/base/blas.h"
+#include "trainer/nn/input_cutoff.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "program/args/commands.h"
 #include "trainer/data/tokenizer.h"
 #include "trainer/run/memory_fit.h"
 #include "program/args/job_args.h"
 #include "io/progress.h"
+#include "io/unpack_file.h"
 
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_LENGTH = 1 << 20, MAX_TOP_K = 1 << 24 };
+enum { MAX_LENGTH = 1 << 20, MAX_TOP_K = 1 << 24, CALIBRATION_BYTES = 1 << 24 };
 
 static const fgp_opt options[] = {
     {"model", 'm', "MODEL", NULL, "a language model, gpt2 of some size; listed below"},
@@ -25,6 +27,9 @@ static const fgp_opt options[] = {
     {"resume", 0, "PATH", NULL, "a checkpoint of the trainer or a directory of them, instead of --weights"},
     {"tokens", 0, "WHAT", "bytes",
      "what the model was trained on: bytes, or a directory with GPT-2's encoder.json and vocab.bpe"},
+    {"activations", 0, "SHARE", NULL,
+     "share of the inputs of linear layers that count as zero and cost no time; needs --calibration"},
+    {"calibration", 0, "FILE", NULL, "a text that thresholds of activations are chosen by"},
     {"prompt", 'p', "TEXT", "", "the text to continue"},
     {"length", 'n', "COUNT", "200", "how many tokens to add"},
     {"temperature", 0, "NUMBER", "0.8",
@@ -64,6 +69,8 @@ static int read_options(const fgp_args *args, sampler *s) {
         status = fgp_arg_u64(args, "top-k", 0, MAX_TOP_K, &top);
     if (status == FGIO_EXIT_OK)
         status = fgp_arg_double(args, "temperature", 0, 1000, &s->how.temperature);
+    if (status == FGIO_EXIT_OK && (fgp_arg(args, "calibration") != NULL) != (s->request.job.activations > 0))
+        status = fgio_usage_error("sample: --activations and --calibration go together");
     s->how.top_k = (uint32_t)top;
     s->how.seed = s->request.job.seed;
     return status;
@@ -122,6 +129,39 @@ static int build_graph(sampler *s) {
     return status;
 }
 
+/* Tokens of the calibration text, as many as the model was built for, one after the other. */
+static int pass_calibration(sampler *s, const fgt_ids *ids) {
+    fgt_graph *g = s->graph;
+    int32_t token = 0, target = -1;
+    fgt_batch batch = {.n = 1, .tokens = &token, .targets = &target};
+    if (!fgt_cutoffs_measure(g))
+        return fgio_error("not enough memory for the counts of inputs");
+    for (g->past = 0; g->past < g->past_most && g->past < ids->len; g->past++) {
+        token = fgt_ids_at(ids, g->past);
+        fgt_graph_forward(g, &batch, false);
+    }
+    fgt_cutoffs_set(g, s->request.job.activations);
+    return fgt_cutoffs_pack(g);
+}
+
+static int calibrate(sampler *s) {
+    const char *path = fgp_arg(&s->request.args, "calibration");
+    fgio_bytes text = {0};
+    fgt_ids ids = {.wide = s->ids.wide};
+    if (s->graph->past_most == 0)
+        return fgio_usage_error("sample: with --activations, prompt and text must fit the model's length");
+    int status = fgio_unpack_file(path, CALIBRATION_BYTES, &text);
+    if (status == FGIO_EXIT_OK)
+        status = fgt_tokenizer_encode(s->tokens, text.data, text.len, &ids);
+    if (status == FGIO_EXIT_OK && ids.len == 0)
+        status = fgio_error("%s: no text", path);
+    if (status == FGIO_EXIT_OK)
+        status = pass_calibration(s, &ids);
+    fgt_ids_free(&ids);
+    fgio_bytes_free(&text);
+    return status;
+}
+
 static bool write_token(void *ctx, int32_t token) {
     const sampler *s = ctx;
     size_t len = 0;
@@ -136,6 +176,8 @@ static int run(const fgp_args *args) {
         status = read_prompt(&s);
     if (status == FGIO_EXIT_OK)
         status = build_graph(&s);
+    if (status == FGIO_EXIT_OK && s.request.job.activations > 0)
+        status = calibrate(&s);
     if (status == FGIO_EXIT_OK) {
         printf("%s", fgp_arg(args, "prompt"));
         status = fgt_sample(s.graph, &s.how, s.text, s.count, (size_t)s.more, write_token, &s);

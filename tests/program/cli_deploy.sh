@@ -47,6 +47,25 @@ for file in pruned.safetensors model.fgc; do
     "$frugrad" sample --model gpt2-nano --weights $file --prompt a --length 8 --temperature 0 >$file.text || fail "sample $file"
 done
 cmp pruned.safetensors.text model.fgc.text || fail "sample differs"
+
+# Activations below a threshold count as zero: few of them change little, many change more; int8 weights likewise.
+"$frugrad" export run -o dense.safetensors >/dev/null
+"$frugrad" export run --code int8 -o dense8.fgc >/dev/null
+cut() { # share file
+    "$frugrad" eval $model --weights "$2" --eval-batches 2 --activations "$1" --json | tr -d '\n' |
+        sed 's/.*"loss": *\([0-9.e-]*\).*/\1/'
+}
+whole=$(loss dense.safetensors)
+near "$whole" "$(cut 0.1 dense.safetensors)" 0.002 || fail "--activations 0.1: $(cut 0.1 dense.safetensors), without: $whole"
+[ "$(cut 0.9 dense.safetensors)" != "$(cut 0.1 dense.safetensors)" ] || fail "--activations 0.9 changes nothing"
+near "$(cut 0.5 dense.safetensors)" "$(cut 0.5 dense8.fgc)" 0.01 || fail "--activations with int8"
+[ "$(cut 0.5 model.fgc)" = "$(loss model.fgc)" ] || fail "--activations with sparse weights"
+seq 100 | tr '\n' ' ' >some.txt
+for file in dense.safetensors dense8.fgc; do
+    "$frugrad" sample --model gpt2-nano --weights $file --prompt a --length 8 --temperature 0 --activations 0.01 \
+        --calibration some.txt >cut.text || fail "sample --activations"
+    [ "$(wc -c <cut.text)" -ge 10 ] || fail "sample --activations wrote $(cat cut.text)"
+done
 "$frugrad" train $model --workers 1 --method dense --steps 1 --batch 4 --no-eval --weights model.fgc >/dev/null 2>&1 ||
     fail "train from a compact file"
 
@@ -113,6 +132,9 @@ sed 's/^FGC1/FGC9/' model.fgc >new.fgc
 expect_error 1 "has version '9'" eval $model --weights new.fgc
 expect_error 1 "is a compact file" diff model.fgc pruned.safetensors -o patch
 expect_error 1 "both input and output" prune pruned.safetensors --sparsity 0.5 -o pruned.safetensors
+expect_error 2 'go together' sample --model gpt2-nano --weights dense.safetensors --activations 0.5
+expect_error 2 'must fit' sample --model gpt2-nano --weights dense.safetensors --activations 0.5 --calibration some.txt --length 5000
+expect_error 2 'activations' eval $model --weights dense.safetensors --activations 2
 expect_error 2 "either --sparsity SHARE or --pattern" prune run -o x.safetensors
 expect_error 2 "is not N:M" prune run --pattern 4:2 -o x.safetensors
 expect_error 2 "needs --model and --data" prune run --sparsity 0.5 --by wanda -o x.safetensors

@@ -197,6 +197,74 @@ static void check_kernel(const frugi_sparse_kernel *kernel) {
         }
 }
 
+/* Weights by columns: zeros of the vector are skipped, the variants agree bit for bit, and so do numbers of threads. */
+static void check_columns(const frugi_sparse_kernel *kernel, const matrix *m, frug_sparse_code code) {
+    float *x = make_vectors(m->cols, 2), *y = test_malloc(2 * m->rows * sizeof *y),
+          *expected = test_malloc(2 * m->rows * sizeof *expected);
+    frug_sparse_info info = {.struct_size = sizeof info};
+    frug_sparse *packed = NULL;
+    for (uint32_t c = 0; c < m->cols; c++)
+        x[c] = c % 3 == 1 || m->cols == 1 ? 0.0f : x[c];
+    OK(frug_sparse_create_columns(m->w, m->rows, m->cols, 0, code, &packed));
+    OK(frug_sparse_get_info(packed, &info));
+    assert_string_equal(info.form, "columns");
+    assert_int_equal(info.code, code);
+    void *work = make_work(&info);
+    packed->kernel = &frugi_sparse_kernel_ref;
+    frug_sparse_multiply(packed, 1, x, 2, m->cols, expected, m->rows, work);
+    packed->kernel = kernel;
+    frug_sparse_multiply(packed, 3, x, 2, m->cols, y, m->rows, work);
+    assert_memory_equal(y, expected, 2 * m->rows * sizeof *y);
+    for (size_t v = 0; v < 2; v++) {
+        double largest = (double)frugi_bits_f32(frugi_largest_magnitude(x + v * m->cols, m->cols));
+        check_products(packed, m, x + v * m->cols, y + v * m->rows, code == FRUG_SPARSE_INT8 ? largest / 65000 : 0);
+    }
+    free(work);
+    frug_sparse_destroy(packed);
+    test_free(x);
+    test_free(y);
+    test_free(expected);
+}
+
+static void columns_of_zeros_are_skipped(void **state) {
+    (void)state;
+    for (size_t i = 0; i < SAMPLES; i++)
+        for (int isa = 0; isa < FRUGI_ISA_COUNT; isa++) {
+            matrix m = make_matrix(samples[i].rows, samples[i].cols, samples[i].pattern);
+            for (int int8 = 0; int8 < 2 && frugi_isa_runs((frugi_isa)isa); int8++) {
+                check_columns(frugi_sparse_kernel_for((frugi_isa)isa), &m, int8 ? FRUG_SPARSE_INT8 : FRUG_SPARSE_F32);
+#if defined(__aarch64__)
+                check_columns(&frugi_sparse_kernel_neon, &m, int8 ? FRUG_SPARSE_INT8 : FRUG_SPARSE_F32);
+#endif
+            }
+            test_free(m.w);
+        }
+}
+
+static void columns_of_input_first_matrices(void **state) {
+    (void)state;
+    matrix m = make_matrix(3, 5, EVERY_ONE);
+    for (int int8 = 0; int8 < 2; int8++) {
+        frug_sparse *packed = NULL;
+        float transposed[15];
+        for (uint32_t r = 0; r < 3; r++)
+            for (uint32_t c = 0; c < 5; c++)
+                transposed[c * 3 + r] = m.w[r * 5 + c];
+        frug_sparse *straight = NULL;
+        float plain[5], other[5];
+        OK(frug_sparse_create_columns(transposed, 3, 5, 1, (frug_sparse_code)int8, &packed));
+        OK(frug_sparse_create_columns(m.w, 3, 5, 0, (frug_sparse_code)int8, &straight));
+        for (uint32_t r = 0; r < 3; r++) {
+            frug_sparse_unpack(packed, r, 1, plain);
+            frug_sparse_unpack(straight, r, 1, other);
+            assert_memory_equal(plain, other, sizeof plain);
+        }
+        frug_sparse_destroy(packed);
+        frug_sparse_destroy(straight);
+    }
+    test_free(m.w);
+}
+
 static void variants_agree(void **state) {
     (void)state;
     for (int isa = 0; isa < FRUGI_ISA_COUNT; isa++)
@@ -237,6 +305,10 @@ static void bad_matrices_are_refused(void **state) {
     assert_int_equal(frug_sparse_create(NULL, 2, 2, 0, FRUG_SPARSE_F32, &packed), FRUG_ERR_ARG);
     assert_int_equal(frug_sparse_create(w, 1, 65537, 0, FRUG_SPARSE_F32, &packed), FRUG_ERR_ARG);
     assert_int_equal(frug_sparse_create(w, 1, 2, 0, (frug_sparse_code)7, &packed), FRUG_ERR_ARG);
+    assert_int_equal(frug_sparse_create_columns(w, 2, 2, 0, FRUG_SPARSE_F32, &packed), FRUG_ERR_ARG);
+    assert_int_equal(frug_sparse_create_columns(w, 0, 2, 0, FRUG_SPARSE_F32, &packed), FRUG_ERR_ARG);
+    assert_int_equal(frug_sparse_create_columns(w, 1, 65537, 0, FRUG_SPARSE_F32, &packed), FRUG_ERR_ARG);
+    assert_int_equal(frug_sparse_create_columns(w, 1, 2, 0, (frug_sparse_code)7, &packed), FRUG_ERR_ARG);
     assert_null(packed);
 }
 
@@ -246,6 +318,8 @@ int main(void) {
         cmocka_unit_test(int8_weights_are_the_nearest),
         cmocka_unit_test(input_first_is_the_transpose),
         cmocka_unit_test(variants_agree),
+        cmocka_unit_test(columns_of_zeros_are_skipped),
+        cmocka_unit_test(columns_of_input_first_matrices),
         cmocka_unit_test(vectors_of_extremes_are_rounded_safely),
         cmocka_unit_test(bad_matrices_are_refused),
     };

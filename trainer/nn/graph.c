@@ -56,6 +56,7 @@ void fgt_graph_destroy(fgt_graph *g) {
         free((char *)(uintptr_t)p->tensor.name);
         frug_sparse_destroy(p->packed);
         free(p->input_squares);
+        free(p->input_counts);
         free(p);
     }
     for (fgt_buffer *b = g->buffers, *next; b; b = next) {

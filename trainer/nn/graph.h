@@ -63,6 +63,8 @@ typedef struct fgt_param {
     uint32_t stage;                       /* pipeline: which stage trains it (nn/graph_stages.h) */
     bool packable;                        /* graphs without backward: may be packed instead of having w */
     frug_sparse *packed;                  /* owned; NULL: w is used */
+    uint64_t *input_counts; /* owned; NULL, or how often the inputs have each magnitude (nn/input_cutoff.h) */
+    float input_cutoff;     /* inputs of a smaller magnitude count as zero; 0: none */
     double *input_squares; /* owned; NULL, or sums of the squares of each input (cols, or rows if the input is first) */
     struct fgt_param *next;
 } fgt_param;

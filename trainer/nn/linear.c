@@ -5,6 +5,7 @@
  * multiplied as they are with few rows; for many, some outputs at a time are unpacked and multiplied by BLAS.
  */
 #include "trainer/nn/gemm.h"
+#include "trainer/nn/input_cutoff.h"
 #include "trainer/nn/ops.h"
 #include "trainer/nn/parallel_ranges.h"
 #include "trainer/nn/gradient_tiles.h"
@@ -62,12 +63,38 @@ bool fgt_linear_measure_inputs(fgt_graph *g) {
     return true;
 }
 
+/* Some rows at a time, without the inputs below the cutoff; token by token their columns are skipped. */
+static void cut_forward(fgt_graph *g, fgt_node *node) {
+    const linear *l = node->state;
+    const fgt_param *p = node->param[0];
+    const size_t rows = g->n * l->rows, most = p->packed ? 1 : UNPACKED_OUTPUTS;
+    float *cut = fgt_work_shared(g);
+    for (size_t i = 0; i < rows; i += most) {
+        size_t some = rows - i < most ? rows - i : most;
+        float *y = node->out->data + i * l->out;
+        fgt_cutoff_apply(p->input_cutoff, node->in[0]->data + i * l->in, some * l->in, cut);
+        if (p->packed)
+            frug_sparse_multiply(p->packed, g->threads, cut, 1, l->in, y, l->out, cut + l->in);
+        else
+            fgt_gemm(g->threads, some, l->out, l->in, 1.0f, (fgt_matrix){cut, l->in, false}, weight_of(node, false),
+                     0.0f, y, l->out);
+        for (size_t c = 0; node->param[1] && c < some * l->out; c++)
+            y[c] += node->param[1]->w[c % l->out];
+    }
+}
+
 static void linear_forward(fgt_graph *g, fgt_node *node) {
     const linear *l = node->state;
     size_t rows = g->n * l->rows;
     float *y = node->out->data;
     if (node->param[0]->input_squares)
         add_input_squares(g, node);
+    if (node->param[0]->input_counts)
+        fgt_cutoff_count(node->param[0], node->in[0]->data, rows * l->in);
+    if (node->param[0]->input_cutoff > 0.0f) {
+        cut_forward(g, node);
+        return;
+    }
     if (node->param[0]->packed) {
         packed_forward(g, node);
         return;

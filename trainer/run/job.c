@@ -344,6 +344,8 @@ static int evaluate_worker(frug_comm *comm, void *shared) {
         status = w.rank == 0 ? empty_split(run, split) : FGIO_EXIT_FAIL;
     if (status == FGIO_EXIT_OK && run->job->inspect && !fgt_linear_measure_inputs(w.graph))
         status = fgio_error("not enough memory for the norms of inputs");
+    if (status == FGIO_EXIT_OK && run->job->activations > 0)
+        status = fgt_worker_collective(&w, fgt_worker_calibrate);
     double start = frugi_clock();
     if (status == FGIO_EXIT_OK)
         status = fgt_worker_evaluate(&w, split, &quality);

@@ -62,6 +62,7 @@ typedef struct fgt_job {
      * samples; NULL: not. */
     void (*inspect)(void *ctx, const fgt_graph *graph);
     void *inspect_ctx;
+    double activations; /* fgt_job_eval(): share of the inputs of linear layers that count as zero; 0: none */
     /* Fine-tuning; NULL: all parameters are trained. It replaces `optimizer`, and `method` is dense. */
     const fgt_finetune_options *tune;
 } fgt_job;

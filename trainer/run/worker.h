@@ -143,6 +143,9 @@ frug_status fgt_worker_average(fgt_worker *w);
  * signal stops it: then w->interrupted is set, and the result is that of some batches only. Collective. */
 int fgt_worker_evaluate(fgt_worker *w, fgt_split split, fgt_eval_result *quality);
 
+/** Sets cutoffs of the inputs of linear layers by the job's `activations` (nn/input_cutoff.h). */
+int fgt_worker_calibrate(fgt_worker *w);
+
 /** The split to evaluate on: during training, and at the end. */
 fgt_split fgt_worker_eval_split(const fgt_worker *w, bool at_end);
 

@@ -144,7 +144,7 @@ expect_error 2 "rounds" bench recover --rounds 0
 
 # Packed weights: every case is verified; times are not checked.
 "$frugrad" bench spmv --quick --rounds 1 --json >"$work/spmv.jsonl" || fail "bench spmv fails"
-[ "$(grep -c '^{"spmv":.*"verified":true' "$work/spmv.jsonl")" = 8 ] || fail "not all cases of bench spmv are verified"
+[ "$(grep -c '^{"spmv":.*"verified":true' "$work/spmv.jsonl")" = 16 ] || fail "not all cases of bench spmv are verified"
 expect_error 2 "takes no --dist" bench spmv --dist ties
 expect_error 2 "no case" bench spmv --case nothing-like-this
 

@@ -32,7 +32,8 @@ static void bad_texts_are_refused(void **state) {
                                       "nm:n=4,m=4",
                                       "nm:m=17",
                                       "nm:n=1.5",
-                                      "magnitude:,"};
+                                      "magnitude:,",
+                                      "zeros:density=0.5"};
     fgt_sparse_options o;
     fgio_errors_mute(1);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
@@ -40,9 +41,10 @@ static void bad_texts_are_refused(void **state) {
             fail_msg("'%s' was accepted", bad[i]);
     fgio_errors_mute(0);
     for (size_t i = 0; fgt_sparse_help_at(i); i++) { /* the defaults of the help are those of the parser */
+        const fgt_sparse_help *help = fgt_sparse_help_at(i);
         char text[256];
-        snprintf(text, sizeof text, "%s:%s", fgt_sparse_help_at(i)->name, fgt_sparse_help_at(i)->options);
-        fgt_sparse_options a = parsed(text), b = parsed(fgt_sparse_help_at(i)->name);
+        snprintf(text, sizeof text, "%s%s%s", help->name, *help->options ? ":" : "", help->options);
+        fgt_sparse_options a = parsed(text), b = parsed(help->name);
         assert_memory_equal(&a, &b, sizeof a);
     }
 }

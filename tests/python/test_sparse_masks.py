@@ -37,6 +37,14 @@ class Options(unittest.TestCase):
 
 
 class Selection(unittest.TestCase):
+    def test_masks_are_sent_as_bits(self):
+        for n in (1, 8, 13):
+            mask = torch.rand(n, generator=torch.Generator().manual_seed(n)) < 0.5
+            packed = sparse_masks.pack_bits(mask)
+            self.assertEqual((packed.dtype, len(packed)), (torch.uint8, (n + 7) // 8))
+            self.assertTrue(torch.equal(sparse_masks.unpack_bits(packed, n), mask))
+        self.assertEqual(sparse_masks.pack_bits(torch.arange(10) % 3 == 0).tolist(), [0b01001001, 0b10])
+
     def test_ties_go_to_the_lower_index(self):
         values, among = torch.tensor([1.0, -2, 2, 0, 2, 0]), torch.tensor([True, True, True, True, True, False])
         for keep, wanted in ((1, [1]), (2, [1, 2]), (4, [0, 1, 2, 4]), (5, [0, 1, 2, 3, 4]), (6, [0, 1, 2, 3, 4]), (0, [])):

@@ -63,6 +63,32 @@ def ranks_agree():
     return results
 
 
+def gather_equal(values):
+    every = [torch.zeros_like(values) for _ in range(WORLD)]
+    dist.all_gather(every, values)
+    return all(torch.equal(x, every[0]) for x in every)
+
+
+def one_rank_differs():
+    """Weights of a straight-through phase at step 0, of ranks that began with others; then a NaN on one rank only."""
+    begin()
+    model, optimizer, sparsify, state = prepare("nm:from=0,until=0.5", steps=8, seed=dist.get_rank())
+    run(wrap(model, state), optimizer, sparsify, range(8))
+    results = [gather_equal(flat(model))]
+    for text in ("rigl:density=0.1,updates=3", "rigl:density=0.1,updates=3,layers=global"):
+        model, optimizer, sparsify, state = prepare(text, steps=8)
+        ddp = wrap(model, state)
+        run(ddp, optimizer, sparsify, range(2))
+        x, y = batch(2)
+        optimizer.zero_grad()
+        (nn.functional.cross_entropy(ddp(x), y) * (float("nan") if dist.get_rank() else 1)).backward()
+        optimizer.step()
+        sparsify.step()
+        run(ddp, optimizer, sparsify, range(3, 8))
+        results.append(gather_equal(flat(model)) and bool(flat(model).isfinite().all()))
+    return results
+
+
 def resumed():
     """Twelve steps, and twelve with a checkpoint after seven: the same bits?"""
     begin()
@@ -98,6 +124,9 @@ class Ranks(unittest.TestCase):
             if not dense:
                 self.assertEqual(residuals, kept)
             self.assertLess(sent, 1.02 * 4 * kept if dense else 4 * vectors + 0.25 * density * matrices + 600)
+
+    def test_a_rank_that_differs_does_not_end_or_split_the_run(self):
+        self.assertEqual(support.values(support.torchrun(2, one_rank_differs, timeout=120)), [[True] * 3] * 2)
 
     def test_resumed_runs_have_the_same_bits(self):
         self.assertEqual(support.values(support.torchrun(2, resumed, timeout=120)), [[True] * 6] * 2)

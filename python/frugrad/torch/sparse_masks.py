@@ -47,6 +47,18 @@ def select_n_of_m(tensor: Masked, n: int, m: int) -> torch.Tensor:
     return (selected.t() if tensor.input_first else selected).reshape(-1)
 
 
+def pack_bits(mask: torch.Tensor) -> torch.Tensor:
+    """A mask as it is sent: eight weights per byte, the first in the lowest bit."""
+    bits = torch.nn.functional.pad(mask.to(torch.uint8), (0, -len(mask) % 8)).view(-1, 8)
+    return (bits << torch.arange(8, dtype=torch.uint8, device=mask.device)).sum(1, dtype=torch.uint8)
+
+
+def unpack_bits(packed: torch.Tensor, n: int) -> torch.Tensor:
+    """The mask of n weights that ``pack_bits`` got."""
+    bits = packed[:, None] >> torch.arange(8, dtype=torch.uint8, device=packed.device)
+    return (bits & 1).bool().flatten()[:n]
+
+
 def _erk_counts(tensors: Sequence[Masked], density: float) -> List[float]:
     """Erdos-Renyi-kernel (arXiv:1911.11134): tensors for which the factor gives more than all are dense."""
     sizes, weights = [len(t.weights) for t in tensors], [sum(t.shape) for t in tensors]

@@ -24,6 +24,11 @@ _VERSION = 1
 _SAVED = ("master", "selected", "squares")  # of the straight-through phase
 
 
+def _finite(gradient: torch.Tensor) -> torch.Tensor:
+    """Zeros for NaN and infinity: with them a rank would select, and send, another number of sums than its peers."""
+    return torch.nan_to_num(gradient, 0.0, 0.0, 0.0)
+
+
 class Sparsify:
     """Prunes the weights of a model while it is trained: ``step()`` after each step of the optimizer.
 
@@ -37,8 +42,9 @@ class Sparsify:
     pretrained     the weights have been trained. Otherwise, where the first mask is that of random weights, those that
                    stay are multiplied so that the norm of each tensor stays
 
-    Pruned weights are zero. Masks are those of the first rank, on all ranks. Give the object to ``DDPState`` as
-    ``sparsify=``: then nothing is sent of pruned weights, and no residual is stored for them. In the straight-through
+    Pruned weights are zero. Weights at the beginning and masks are those of the first rank, on all ranks: all ranks make
+    the object. Give it to ``DDPState`` as ``sparsify=``: then frames have nothing of pruned weights, and no residual is
+    stored for them. An update of masks sends a bit per weight, which ``stats()`` does not count. In the straight-through
     phase of ``nm`` all weights are sent, and Sparsify has a copy of them (4 bytes per weight); ``rigl`` has as much for
     sums of gradients. The states of PyTorch's optimizers keep the shape of the parameter, with zeros for pruned weights:
     they do not shrink, but a converted SGD has none.
@@ -87,6 +93,8 @@ class Sparsify:
         self._selected: Dict[str, torch.Tensor] = {}  # which of them the model has
         self._squares: Dict[str, torch.Tensor] = {}  # Adam's mean squares from before it
         self._updates: Dict[str, int] = {}  # and how many updates they had
+        with torch.no_grad():  # DDP does so, but perhaps after the first masks and dense copies are taken
+            Group(process_group).broadcast(model.parameters())
         self._begin(pretrained)
 
     @torch.no_grad()
@@ -111,7 +119,7 @@ class Sparsify:
         if self._growth and self._hook is None:
             for t, p in self._masked:
                 if p.grad is not None:
-                    self._growth[t.name] += p.grad.flatten()
+                    self._growth[t.name] += _finite(p.grad.flatten())
         if self._master:
             self._step_master()
         else:
@@ -143,10 +151,9 @@ class Sparsify:
         before, tensors = self.masks, self._tensors()
         changed = sparse_masks.update(self.options, tensors, list(before.values()), self.step_count, self.total_steps,
                                       self._exchange_growth)
-        group = Group(self._group)
-        bits = [mask.to(torch.uint8) for mask in changed]
-        group.broadcast(bits)
-        self.masks = {name: mask.bool() for name, mask in zip(before, bits)}
+        packed = [sparse_masks.pack_bits(mask) for mask in changed]
+        Group(self._group).broadcast(packed)
+        self.masks = {name: sparse_masks.unpack_bits(bits, len(mask)) for (name, mask), bits in zip(before.items(), packed)}
         for (t, p), tensor in zip(self._masked, tensors):
             mask = self.masks[t.name]
             p.copy_((tensor.weights * mask).view(p.shape))
@@ -170,7 +177,7 @@ class Sparsify:
             return
         for p, part in zip(params, buffer.split([p.numel() for p in params])):
             if id(p) in self._names:
-                self._growth[self._names[id(p)]] += part
+                self._growth[self._names[id(p)]] += _finite(part)
 
     def _exchange_growth(self, counts: Sequence[int]) -> List[List[Growth]]:
         """The largest sums of every rank: 12 bytes for each weight that grows."""

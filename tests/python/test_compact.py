@@ -66,6 +66,13 @@ class Compact(unittest.TestCase):
         model = frugrad.torch.load(self.path, torch.nn.Linear(24, 40))
         self.assertTrue(torch.equal(model.weight, layer.weight))
 
+    def test_a_packed_model_is_not_saved(self):
+        write(self.path, make_model(), oracle.SPARSE_F32)
+        packed = frugrad.torch.load(self.path, make_model())
+        with self.assertRaisesRegex(ValueError, "layer '0' is packed"):
+            frugrad.torch.save(self.path, packed)
+        self.assertIn("0.weight", frugrad.torch.load_state(self.path))  # nothing was written
+
     def test_modules_can_read_the_weights_of_their_packed_layers(self):
         torch.manual_seed(4)
         dense = torch.nn.MultiheadAttention(8, 2).eval()

@@ -162,7 +162,9 @@ class Learning(Case):
         few = [*words, "--steps", 1, "--batch", 4, "--rate", 1e-12]
         self.run_main("--model", "resnet20", *few, "--save", path)
         self.assertIn("layer3.2.bn2.running_var", read_safetensors(path))
-        self.assertIn("cannot write", self.images("--save", self.folder / "no" / "file", steps=1, code=1))
+        for wrong in (self.folder / "no" / "file", self.folder):
+            with unittest.mock.patch.object(train.Run, "train", side_effect=AssertionError("trained")):
+                self.assertIn("--save: cannot write", self.images("--save", wrong, steps=1, code=2))
 
     @unittest.skipUnless((DATA / "weights").is_dir() and (DATA / "cifar10").is_dir(), "no FRUGRAD_DATA")
     def test_published_weights_classify(self):
@@ -498,8 +500,19 @@ class Sparse(Case):
             self.assertLess(result["loss"], 0.75 * math.log(256))
             self.assertLess(result["params_kept"], 0.8 * result["params"])  # embeddings stay
 
+    def test_pretrained_weights_keep_their_values(self):
+        dense, pruned = (self.folder / f"{name}.safetensors" for name in ("dense", "pruned"))
+        self.images("--save", dense, steps=1)
+        self.images("--weights", dense, "--sparse", "magnitude:from=0,until=0", "--rate", 1e-12, "--save", pruned, steps=1)
+        before, after = (read_safetensors(path) for path in (dense, pruned))
+        kernels = [name for name in before if before[name].dim() == 4]
+        self.assertTrue(any((after[name] == 0).any() for name in kernels))
+        for name in kernels:
+            torch.testing.assert_close(after[name], before[name] * (after[name] != 0))
+
     def test_refused(self):
         self.assertIn("unknown kind", self.images("--sparse", "half", code=2))
+        self.assertIn("zeros needs --weights", self.images("--sparse", "zeros", code=2))
         for words in (["--method", "powersgd,rank=1"], ["--method", "frugrad,local=2", "--optimizer", "sgd"],
                       ["--method", "dgc"], ["--optimizer", "muon-merged"]):
             self.assertIn("--sparse: ", self.images("--sparse", "rigl", *words, code=2))

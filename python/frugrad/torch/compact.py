@@ -168,6 +168,7 @@ def save(path: Union[str, "os.PathLike[str]"], model: torch.nn.Module, code: str
     Matrices and kernels of which enough weights are zero are stored as a bitmap and the others, all others as they are;
     with ``code="int8"`` as int8 with one scale for each output. Vectors and buffers are float32; integer buffers, such
     as the number of batches that a batch norm has seen, are left out. Tensors that share memory are written once.
+    Raises ValueError for a model that ``load()`` has packed.
 
     >>> import tempfile, torch, frugrad.torch
     >>> model = torch.nn.Sequential(torch.nn.Linear(100, 100))
@@ -180,6 +181,10 @@ def save(path: Union[str, "os.PathLike[str]"], model: torch.nn.Module, code: str
     """
     if code not in ("f32", "int8"):
         raise ValueError(f"frugrad.torch.save(): code is 'f32' or 'int8', not {code!r}")
+    for name, module in model.named_modules():
+        if isinstance(module, PackedLinear):
+            raise ValueError(f"frugrad.torch.save(): layer '{name}' is packed, as load() returns it, for inference only:"
+                             " save the model before load(), or one that has the tensors of load_state()")
     transposed = {f"{name}.weight" for name, module in model.named_modules() if type(module).__name__ == "Conv1D"}
     records: List[bytes] = []
     totals, seen, end, length = CompactTotals(), set(), create_string_buffer(_END_BYTES), c_size_t()

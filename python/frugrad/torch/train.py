@@ -14,6 +14,7 @@ this.
 import argparse
 import json
 import math
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -80,8 +81,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--tokens", help="texts: bytes, or none for files of tokens; sentences: a WordPiece vocabulary")
     add("--method", default="frugrad", help="config string, as in docs/methods.md; frugrad is frugrad-sgd,"
         " frugrad-adam or frugrad-muon here, as the optimizer is; also powersgd,rank=N [frugrad]")
-    add("--sparse", metavar="TEXT", help="prune weights while training: magnitude, rigl or nm, with options, as in"
-        " docs/sparse-weights.md")
+    add("--sparse", metavar="TEXT", help="prune weights while training: magnitude, rigl, nm or zeros, with options, as"
+        " in docs/sparse-weights.md")
     add("--optimizer", help="sgd, adamw, merged, adam-merged, sign, muon, muon-merged, with options [what goes with the"
         " method]")
     add("--rate", type=_positive, help="[images 0.05, or 0.001 where steps have a length of their own (adam, sign,"
@@ -133,6 +134,13 @@ def _usual_rate(model: Model, args: argparse.Namespace, task: Task, optimizer: s
     if model.task == "images":
         return 1e-3 if has_own_length(optimizer) else task.rate
     return min(8e-3, (task.rate if args.weights is None else 0.02) / model.options["width"])
+
+
+def _check_save(path: str) -> None:
+    """Refuse before training what cannot be written after it."""
+    exists, folder = os.path.exists(path), os.path.dirname(path) or "."
+    if os.path.isdir(path) or not os.access(path if exists else folder, os.W_OK):
+        raise UsageError(f"--save: cannot write {path}: it must be a file in a directory that exists and is writable")
 
 
 def _check(args: argparse.Namespace, task: Task) -> None:
@@ -219,7 +227,8 @@ def _make_exchange(flat: Flat, planner: Compressor, args: argparse.Namespace, ra
 def train(args: argparse.Namespace) -> dict:
     """Run what the command line asks for, and return the summary."""
     schedule, named = parse_schedule(args.schedule), parse_model(args.model)
-    rank, sparse = parse_rank(args.method), read_sparse(args.sparse) if args.sparse else None
+    rank = parse_rank(args.method)
+    sparse = read_sparse(args.sparse, args.weights is None) if args.sparse else None
     method = sparse_method(args.method) if sparse else args.method
     config = read_config("dense" if rank else method, args.optimizer or merged_optimizer(named.task))
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -229,6 +238,8 @@ def train(args: argparse.Namespace) -> dict:
         torch.set_float32_matmul_precision("high")
     task = _open_task(named, args, device)
     _check(args, task)
+    if args.save is not None:
+        _check_save(args.save)
     args.batch = args.batch or {"images": 32, "language": 8, "sentences": 16}[named.task]
     torch.manual_seed(args.seed)
     model = named.build(task.vocab).to(device)
@@ -261,7 +272,7 @@ def train(args: argparse.Namespace) -> dict:
             planner = make_planner(config, packed, args.steps)
             return (planner, _make_exchange(packed, planner, args, None, args.steps),
                     FlatOptimizer(text, packed, planner, args.steps))
-        run = SparseRun(*parts, options=sparse, config=config, make=make)
+        run = SparseRun(*parts, options=sparse, config=config, make=make, random_weights=args.weights is None)
     else:
         run = Run(*parts)
     try:

@@ -21,12 +21,15 @@ from .workers import DeviceFrames, Exchange, Frames
 Exchanged = Tuple[Compressor, Exchange, FlatOptimizer]
 
 
-def read_sparse(text: str) -> SparseOptions:
+def read_sparse(text: str, random_weights: bool) -> SparseOptions:
     """The options of --sparse; UsageError for mistakes."""
     try:
-        return parse(text)
+        options = parse(text)
     except ValueError as error:
         raise UsageError(f"--sparse: {str(error).partition(': ')[2]}") from None
+    if options.kind == "zeros" and random_weights:
+        raise UsageError("--sparse zeros needs --weights with a pruned model: random weights have no zeros")
+    return options
 
 
 def check_sparse(config: Config, optimizer: str, power_sgd: bool) -> None:
@@ -109,12 +112,14 @@ def _move_exchange(old: Exchange, new: Exchange, old_flat: PackedFlat, new_flat:
 class SparseRun(Run):
     """A run with masks.
 
-    make   makes planner, exchange and optimizer for a packed buffer
+    make            makes planner, exchange and optimizer for a packed buffer
+    random_weights  an update at step 0 multiplies the weights that stay, so that the norms of tensors stay
     """
 
-    def __init__(self, *arguments: Any, options: SparseOptions, config: Config, make: Callable[[Flat], Exchanged]):
+    def __init__(self, *arguments: Any, options: SparseOptions, config: Config, make: Callable[[Flat], Exchanged],
+                 random_weights: bool):
         super().__init__(*arguments)
-        self.options, self.config, self.make = options, config, make
+        self.options, self.config, self.make, self.keeps_norms = options, config, make, random_weights
         self.dense_bytes = self.exchange.dense_bytes
         self.masked = [len(t.shape) >= 2 and t.role != "embedding" for t in self.full.layout]
         self.masks = [torch.ones(size, dtype=torch.bool, device=self.device) for size in self.full.sizes]
@@ -175,7 +180,7 @@ class SparseRun(Run):
         self.masks = [next(changed) if masked else mask for mask, masked in zip(self.masks, self.masked)]
         for sums in self.growth:
             sums.zero_()
-        if step == 0:
+        if step == 0 and self.keeps_norms:
             self._restore_norms(master)
         self._use(self._packed(master))
         _move_exchange(old[1], self.exchange, old[0], self.packed, self.full.n)

@@ -138,9 +138,9 @@ static double mean_width(const frug_layout *layout) {
         if (frug_layout_get(layout, i, &t) != FRUG_OK || t.ndim < 2)
             continue;
         const double n = (double)frugi_tensor_elements(&t), rows = n > 0 ? (double)t.shape[0] : 1;
-        const double side = fmin(rows, n / rows); /* 1: a buffer without structure */
-        sum += side > 1 ? n * side : 0;
-        all += side > 1 ? n : 0;
+        const double side = fmin(rows, n / rows);
+        sum += n * (side > 1 ? side : sqrt(n)); /* one row: a buffer without structure, or sparse weights */
+        all += n;
     }
     return all > 0 ? sum / all : 0;
 }

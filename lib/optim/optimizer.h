@@ -129,7 +129,7 @@ struct frug_optimizer {
     uint64_t layout_hash, shape_hash;
     double gain;       /* at high rates, and at all unless gain_low is another */
     double gain_low;   /* of adam-merged, at low rates */
-    double mean_width; /* of the matrices: the smaller side, weighted by size; 0: there are none */
+    double mean_width; /* the smaller side of matrices, weighted by size; 0: there are none */
     uint64_t frozen_since, frozen_until; /* the steps between them do not change mean squares */
     frugi_optim_tensor *tensor;
     size_t tensors;

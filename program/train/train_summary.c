@@ -189,7 +189,7 @@ static void print_setting(const fgp_request *request, const fgt_report *r) {
     fgio_print_wrapped(fgp_setting_text(&request->job, r, setting, sizeof setting), LABEL + 2, 100);
     if (r->gain < 1 || r->gain > 1) {
         label("gain");
-        printf("merged momentum: the learning rate was multiplied by %.4g\n", r->gain);
+        printf("merged momentum: the highest learning rate was multiplied by %.4g\n", r->gain);
     }
     if (r->checkpoint[0] != '\0') {
         label("checkpoint");

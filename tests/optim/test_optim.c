@@ -258,8 +258,8 @@ static void retention_lowers_the_gain_of_adam(void **state) {
 static frug_optimizer *adam_of_matrices(const char *config, uint64_t side) {
     frug_layout *layout = NULL;
     OK(frug_layout_create(&layout));
-    add_tensor(layout, "square", 0, side, side);
-    add_tensor(layout, "vector", side * side, 0, 100000);
+    add_tensor(layout, "square", 0, side ? side : 1, side ? side : 4096 * 4096);
+    add_tensor(layout, "vector", 4096 * 4096, 0, 100000);
     frug_compressor *c = make_compressor(config, layout, NULL);
     frug_optimizer *o = NULL;
     OK(frug_optimizer_create("adam-merged", layout, c, &o));
@@ -280,6 +280,7 @@ static void low_rates_have_a_larger_gain(void **state) {
                  {"frugrad-adam", 256, 0x1p-10, 0.875},
                  {"frugrad-adam", 128, 1e3, 0.5},
                  {"frugrad-adam,density=0.0001220703125,hold=0.5", 128, 0, 2},
+                 {"frugrad-adam", 0, 0x1p-14, 0.875}, /* one row of 4096^2: as wide as a square of its size */
                  {"frugrad", 128, 0, 1}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         frug_optimizer *o = adam_of_matrices(cases[i].config, cases[i].side);

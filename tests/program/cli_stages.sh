@@ -62,6 +62,8 @@ refused '--stage-config needs --stages' --stage-config dense
 refused '--stage-feedback needs --stages' --stage-feedback sample
 refused 'the stages are the workers' --stages 2 --workers 2
 refused 'unknown option' --stages 2 --stage-config what=1
+refused 'min_size has no effect' --stages 2 --stage-config density=1,value=int8,min_size=100
+refused 'a stage needs the activations' --stages 2 --alone
 refused "expected dense or a config string" --stages 2 --stage-config dense/
 refused 'has no effect on activations that are not compressed' --stages 2 --stage-config dense --stage-feedback sample
 refused 'from 2 to 64' --stages 1

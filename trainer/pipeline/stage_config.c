@@ -12,12 +12,19 @@
  * left for the next one, which is about other samples. */
 static int parse_one(const char *text, size_t length, frug_config **config) {
     static const char *const stateless[] = {"topk", "random", "probabilistic", "hybrid"};
+    static const char *const fixed[] = {"feedback=", "min_size=", "reduce=", "local="};
     char full[TEXT_MAX + 32];
     if (length == strlen("dense") && strncmp(text, "dense", length) == 0)
         return FGIO_EXIT_OK;
     if (length == 0 || length > TEXT_MAX)
         return fgio_usage_error("--stage-config: expected dense or a config string, not '%.*s'",
                                 (int)(length > 64 ? 64 : length), text);
+    for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) {
+        const char *at = strstr(text, fixed[i]);
+        if (at && at < text + length && (at == text || at[-1] == ','))
+            return fgio_usage_error("--stage-config: %.*s has no effect on the messages of stages",
+                                    (int)strlen(fixed[i]) - 1, fixed[i]);
+    }
     snprintf(full, sizeof full, "%.*s,feedback=none,min_size=1", (int)length, text);
     if (frug_config_create(full, config) != FRUG_OK)
         return fgio_usage_error("--stage-config: %s", frug_last_error());

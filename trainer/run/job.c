@@ -61,10 +61,7 @@ static int check_sparse(fgt_run *run) {
     if (fgt_option_is(run->config, "reduce", "gossip") || fgt_option_is(run->config, "feedback", "dgc") ||
         fgt_option_is(run->config, "feedback", "ef21"))
         return fgio_usage_error("--sparse does not support reduce=gossip, feedback=dgc and feedback=ef21");
-    int status = fgt_sparse_parse(job->sparse, &run->sparse);
-    if (status == FGIO_EXIT_OK && run->sparse.kind == FGT_SPARSE_ZEROS && !job->weights && !job->resume)
-        status = fgio_usage_error("--sparse zeros needs --weights with a pruned model: random weights have no zeros");
-    return status;
+    return fgt_sparse_parse(job->sparse, &run->sparse);
 }
 
 /* Gossip and local steps change the weights of the model themselves. */
@@ -96,6 +93,8 @@ static int check_stages(fgt_run *run) {
                                                                                 : "fine-tuning");
     if (fgt_option_is(run->config, "reduce", "gossip") || !fgt_option_is(run->config, "local", "0"))
         return fgio_usage_error("--stages does not support reduce=gossip and local");
+    if (job->alone)
+        return fgio_usage_error("--stages and --alone: a stage needs the activations of the one before it");
     return fgt_stage_config_parse(config, &run->stage_config);
 }
 

@@ -235,6 +235,8 @@ static int open_model(fgt_worker *w) {
     fgt_graph_init(w->graph, job->seed);
     if (job->weights && !w->resuming)
         status = load_weights(w);
+    if (job->sparse && w->run->sparse.kind == FGT_SPARSE_ZEROS && !job->weights && !w->resuming)
+        status = fgio_usage_error("--sparse zeros needs --weights with a pruned model: random weights have no zeros");
     if (status == FGIO_EXIT_OK && job->sparse)
         status = open_sparse(w);
     fgt_graph_quantize_activations(w->graph, w->run->quantize.activations);
@@ -415,10 +417,10 @@ int fgt_worker_open(fgt_worker *w, fgt_run *run, frug_comm *comm, bool training)
 }
 
 void fgt_worker_close(fgt_worker *w) {
+    frug_reducer_destroy(w->reducer); /* after an error buckets may be in flight: its thread uses those below */
     fgt_buckets_destroy(w->buckets);
     fgt_record_destroy(w->record);
     frug_optimizer_destroy(w->optimizer);
-    frug_reducer_destroy(w->reducer);
     if (w->exchange_comm != w->comm)
         frug_comm_destroy(w->exchange_comm);
     fgt_transform_destroy(w->transform);

@@ -1,6 +1,6 @@
 """The factor by which one of the library's optimizers multiplies a learning rate (docs/optimizers.md), without its states."""
 
-from math import inf, prod
+from math import inf, prod, sqrt
 from typing import Dict, Iterable, Sequence
 
 from .._core import Compressor, Config, Layout, Optimizer, Tensor
@@ -9,11 +9,14 @@ _SIDE = 64
 
 
 def mean_width(shapes: Iterable[Sequence[int]]) -> float:
-    """The smaller side of matrices (first dimension, product of the others), weighted by size; 0 without any."""
+    """The smaller side of matrices (first dimension, product of the others), weighted by size; 0 without any.
+
+    Of a single row, which may be a sparse matrix, the root of its size.
+    """
     sizes = [(prod(shape), shape[0]) for shape in shapes if len(shape) > 1 and prod(shape) > 0]
     sides = [(n, min(rows, n // rows)) for n, rows in sizes]
-    matrices = [(n, side) for n, side in sides if side > 1]
-    return sum(n * side for n, side in matrices) / sum(n for n, _ in matrices) if matrices else 0.0
+    total = sum(n * (side if side > 1 else sqrt(n)) for n, side in sides)
+    return total / sum(n for n, _ in sides) if sides else 0.0
 
 
 class RateGain:

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Pipeline stages: `frugrad train --stages S` gives the weights of a run without them, over threads and MPI; bytes of
-# each stage are in the metrics; a run that was killed resumes with the same bits; what does not fit is refused.
+# each stage are in the metrics; a run that was killed resumes with the same bits; a stage that fails ends the
+# others at once; what does not fit is refused.
 . "$(dirname "$0")/../support/script.sh"
 cd "$work"
 
@@ -34,6 +35,26 @@ if [ -x "$mpi" ] && command -v mpirun >/dev/null; then
         fail "three processes for two stages"
     fi
     grep -q 'has started 3 processes' run.err || fail "three processes: $(cat run.err)"
+
+    # a stage that cannot send a message, in place of an error of its own: the others end long before their timeout
+    cat >fault.c <<'C'
+#include <mpi.h>
+int MPI_Isend(const void *data, int n, MPI_Datatype type, int to, int tag, MPI_Comm comm, MPI_Request *request) {
+    static int left = 20; /* lengths of messages to the stage before; other tags are collective */
+    int rank;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (rank == 1 && to == 0 && tag >= 8 && n == 8 && --left == 0)
+        return MPI_ERR_NO_MEM;
+    return PMPI_Isend(data, n, type, to, tag, comm, request);
+}
+C
+    if [ -n "$MPICC" ] && "$MPICC" -shared -fPIC -o fault.so fault.c 2>/dev/null; then
+        if timeout 60 mpirun -n 4 -x LD_PRELOAD="$PWD/fault.so" "$FRUGRAD" train $common --steps 60 --stages 4 \
+            --timeout 600 >/dev/null 2>run.err; then
+            fail "a stage that cannot send"
+        fi
+        grep -q 'stage 1 has failed\|failed to send to rank 0' run.err || fail "a stage that cannot send: $(cat run.err)"
+    fi
 fi
 
 # -- killed at any moment, and started again with the same command

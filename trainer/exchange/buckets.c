@@ -408,6 +408,8 @@ frug_status fgt_buckets_end(fgt_buckets *b, double late_clip) {
     }
     if (status == FRUG_OK && b->options.deferred_update && !b->measure)
         update_deferred(b, late_clip);
+    else if (b->options.sum_norms && b->options.deferred_update && !b->measure)
+        b->options.sum_norms(b->options.sum_norms_ctx, b->norm2); /* the other stages wait for it */
     if (status == FRUG_OK)
         status = exchange_measured(b);
     frug_status failed = (frug_status)atomic_exchange(&b->failed, FRUG_OK); /* the optimizer may have failed since */

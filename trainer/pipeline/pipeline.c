@@ -11,6 +11,8 @@
 
 enum { TAG_FORWARD, TAG_BACKWARD };
 
+#define UNCONFIRMED_MAX 2u /* messages of an evaluation; a link has as many slots */
+
 /** The links of a chunk; NULL where there is no chunk before or after it. */
 typedef struct chunk_links {
     fgt_channel *in, *in_gradient, *out, *out_gradient;
@@ -32,6 +34,8 @@ struct fgt_pipeline {
     stage_copy *copy;
     uint32_t copies;
     chunk_links links[2];
+    uint32_t unconfirmed[2]; /* by the stage after each chunk, in an evaluation */
+    fgt_stage_failure failure;
     float *memory; /* of samples */
     uint64_t memory_floats;
 };
@@ -213,6 +217,32 @@ static frug_status run_backward(fgt_pipeline *p, fgt_pipeline_batch *b, uint32_t
     return status;
 }
 
+/* What the peer of a link has sent in place of a message. */
+static void take_failure(fgt_pipeline *p, const fgt_channel *channel) {
+    if (channel && !p->failure.failed)
+        p->failure = fgt_channel_failure(channel);
+}
+
+static void send_failure(const fgt_pipeline *p, fgt_channel *channel) {
+    if (channel)
+        fgt_channel_fail(channel, p->failure);
+}
+
+/* After an error of this stage, or of another one: sends it on. */
+static void fail_links(fgt_pipeline *p, frug_status status) {
+    for (uint32_t i = 0; i < p->chunks; i++) {
+        take_failure(p, p->links[i].in);
+        take_failure(p, p->links[i].out_gradient);
+    }
+    const bool lost = status == FRUG_ERR_COMM && strstr(frug_last_error(), "timeout");
+    if (!p->failure.failed)
+        p->failure = (fgt_stage_failure){.failed = true, .lost = lost, .stage = p->stage};
+    for (uint32_t i = 0; i < p->chunks; i++) {
+        send_failure(p, p->links[i].out);
+        send_failure(p, p->links[i].in_gradient);
+    }
+}
+
 static frug_status finish_links(fgt_pipeline *p) {
     frug_status status = FRUG_OK;
     for (uint32_t i = 0; i < p->chunks && status == FRUG_OK; i++) {
@@ -222,6 +252,22 @@ static frug_status finish_links(fgt_pipeline *p) {
             status = fgt_channel_finish(p->links[i].in_gradient);
     }
     return status;
+}
+
+/* A stage whose passes are complete would not receive the failure of another one, which does not receive what was sent
+ * to it either. So all stages exchange whether they have failed, unless one cannot take part. status: of this stage,
+ * which has sent its failure on. */
+static frug_status end_passes(fgt_pipeline *p, frug_status status) {
+    const bool failed = p->failure.failed;
+    uint64_t mine = fgt_stage_failure_code(p->failure), all[FGT_STAGES_MAX];
+    if (p->failure.lost)
+        return status;
+    frug_status gathered = frug_comm_allgather(p->options.comm, &mine, sizeof mine, all);
+    if (failed || gathered != FRUG_OK)
+        return failed ? status : gathered;
+    for (uint32_t i = 0; i < p->plan.stages && !p->failure.failed; i++)
+        p->failure = fgt_stage_failure_of(all[i]);
+    return p->failure.failed ? fgt_stage_failure_error(p->failure) : finish_links(p);
 }
 
 frug_status fgt_pipeline_run(fgt_pipeline *p, fgt_pipeline_batch *b, fgt_score *score) {
@@ -243,7 +289,34 @@ frug_status fgt_pipeline_run(fgt_pipeline *p, fgt_pipeline_batch *b, fgt_score *
         if (status == FRUG_OK)
             status = run_backward(p, b, i);
     }
-    return status == FRUG_OK ? finish_links(p) : status;
+    if (status != FRUG_OK)
+        fail_links(p, status);
+    return end_passes(p, status);
+}
+
+/* A confirmation is a message without samples, against the direction of activations. So a stage receives something from
+ * both sides, and the failure of any other one reaches it; and it never has to wait for a free slot. */
+static frug_status confirm(fgt_channel *in_gradient) {
+    const float none = 0;
+    return in_gradient ? fgt_channel_send(in_gradient, 0, NULL, 0, &none, true) : FRUG_OK;
+}
+
+static frug_status receive_confirmations(fgt_pipeline *p, uint32_t chunk, uint32_t left) {
+    frug_status status = FRUG_OK;
+    float none = 0;
+    for (; status == FRUG_OK && p->unconfirmed[chunk] > left; p->unconfirmed[chunk]--)
+        status = fgt_channel_receive(p->links[chunk].out_gradient, NULL, 0, &none, true);
+    return status;
+}
+
+static frug_status evaluate_chunk(fgt_pipeline *p, uint32_t chunk) {
+    frug_status status = forward(p, &p->copy[0], chunk, 0, false);
+    if (status == FRUG_OK)
+        status = confirm(p->links[chunk].in_gradient);
+    if (status != FRUG_OK || !p->links[chunk].out)
+        return status;
+    p->unconfirmed[chunk]++;
+    return receive_confirmations(p, chunk, UNCONFIRMED_MAX - 1);
 }
 
 frug_status fgt_pipeline_evaluate(fgt_pipeline *p, const fgt_batch *batch, fgt_score *score) {
@@ -253,13 +326,28 @@ frug_status fgt_pipeline_evaluate(fgt_pipeline *p, const fgt_batch *batch, fgt_s
     fgt_graph_begin(copy->graph, batch, false);
     copy->graph->target_count = 0;
     for (uint32_t i = 0; i < p->chunks && status == FRUG_OK; i++)
-        status = forward(p, copy, i, 0, false);
-    if (fgt_pipeline_has_loss(p))
+        status = evaluate_chunk(p, i);
+    if (status == FRUG_OK && fgt_pipeline_has_loss(p))
         fgt_score_add(score, &copy->graph->score);
+    if (status != FRUG_OK)
+        fail_links(p, status);
     return status;
 }
 
+frug_status fgt_pipeline_end_evaluation(fgt_pipeline *p, bool failed) {
+    frug_status status = FRUG_OK;
+    for (uint32_t i = 0; i < p->chunks && status == FRUG_OK && !failed; i++)
+        status = receive_confirmations(p, i, 0);
+    if ((failed && !p->failure.failed) || status != FRUG_OK)
+        fail_links(p, status);
+    return end_passes(p, status);
+}
+
 /* ---- state ---- */
+
+bool fgt_pipeline_has_failed(const fgt_pipeline *p) {
+    return p->failure.failed;
+}
 
 bool fgt_pipeline_has_loss(const fgt_pipeline *p) {
     return p->copy[0].chunk[p->chunks - 1].out == NULL;

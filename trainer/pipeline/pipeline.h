@@ -59,11 +59,18 @@ typedef struct fgt_pipeline_batch {
 } fgt_pipeline_batch;
 
 /** Forward and backward of every micro-batch; *score is that of the stage with the loss, and zero on the others.
- * Collective. */
+ * Collective: if a stage fails, the others return FRUG_ERR_REMOTE naming it, and nothing can be sent afterwards. */
 frug_status fgt_pipeline_run(fgt_pipeline *p, fgt_pipeline_batch *batch, fgt_score *score);
 
 /** A forward pass without training, of at most as many samples as a micro-batch has. Collective. */
 frug_status fgt_pipeline_evaluate(fgt_pipeline *p, const fgt_batch *batch, fgt_score *score);
+
+/** After the last of them. failed: this stage has no more batches because of an error, which the other stages receive
+ * in place of what they wait for. */
+frug_status fgt_pipeline_end_evaluation(fgt_pipeline *p, bool failed);
+
+/** Whether a stage has failed, so that the stages can do nothing together any more. */
+bool fgt_pipeline_has_failed(const fgt_pipeline *p);
 
 /** What this stage has sent, to both sides, and the seconds of it. */
 fgt_channel_stats fgt_pipeline_stats(const fgt_pipeline *p);

@@ -10,7 +10,9 @@
 #include "base/clock.h"
 #include "io/error.h"
 #include "trainer/base/counted_alloc.h"
+#include "trainer/nn/graph_stages.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,6 +33,7 @@ struct fgt_channel {
     uint32_t next;     /* slot */
     float *memory;     /* last messages of all samples; NULL: not stored */
     float *difference; /* samples_max x sample_size */
+    slot failure;      /* sent: a length without bytes; received: the length */
     fgt_channel_stats stats;
 };
 
@@ -89,11 +92,38 @@ int fgt_channel_create(const fgt_channel_options *options, fgt_channel **channel
     return status;
 }
 
-/* After an error messages may still be on their way, and the transport would use their memory. */
+/* ---- failures ---- */
+
+uint64_t fgt_stage_failure_code(fgt_stage_failure failure) {
+    return failure.failed ? UINT64_MAX - 2 * (uint64_t)failure.stage - failure.lost : 0;
+}
+
+fgt_stage_failure fgt_stage_failure_of(uint64_t code) {
+    const uint64_t below = UINT64_MAX - code;
+    if (below / 2 >= FGT_STAGES_MAX)
+        return (fgt_stage_failure){0};
+    return (fgt_stage_failure){.failed = true, .lost = below % 2, .stage = (uint32_t)(below / 2)};
+}
+
+frug_status fgt_stage_failure_error(fgt_stage_failure failure) {
+    char text[80];
+    snprintf(text, sizeof text,
+             failure.lost ? "stage %u receives nothing from another stage"
+                          : "stage %u has failed; its own error message says why",
+             failure.stage);
+    return frug_set_last_error(FRUG_ERR_REMOTE, text);
+}
+
+fgt_stage_failure fgt_channel_failure(const fgt_channel *c) {
+    return fgt_stage_failure_of(c->failure.length);
+}
+
+/* After an error messages may still be on their way, which nobody receives, and the transport would use their memory.
+ */
 static void give_up(const fgt_channel *c, slot *s) {
     if (!s->busy)
         return;
-    frug_comm_set_timeout(c->options.comm, 0.1);
+    frug_comm_set_timeout(c->options.comm, 1e-6);
     frug_status abandoned = frug_comm_wait(c->options.comm, s->message, 2);
     (void)abandoned;
 }
@@ -107,6 +137,7 @@ void fgt_channel_destroy(fgt_channel *c) {
         give_up(c, &c->slots[i]);
         fgt_counted_free(c->slots[i].bytes);
     }
+    give_up(c, &c->failure);
     free(c->slots);
     fgt_counted_free(c->difference);
     free(c);
@@ -156,8 +187,12 @@ static frug_status wait_for(fgt_channel *c, slot *s) {
 }
 
 static frug_status post(fgt_channel *c, frug_message *m, void *data, size_t bytes) {
-    *m = (frug_message){
-        .peer = c->options.peer, .tag = c->options.tag, .sending = c->options.sending, .data = data, .bytes = bytes};
+    *m = (frug_message){.peer = c->options.peer,
+                        .tag = c->options.tag,
+                        .sending = c->options.sending,
+                        .data = data,
+                        .bytes = bytes,
+                        .done = 1}; /* until it is posted */
     return frug_comm_post(c->options.comm, m);
 }
 
@@ -213,6 +248,10 @@ frug_status fgt_channel_receive(fgt_channel *c, const uint64_t *ids, uint32_t n,
     if (status == FRUG_OK)
         status = frug_comm_wait(c->options.comm, &s->message[0], 1);
     double begun = frugi_clock();
+    if (status == FRUG_OK && fgt_stage_failure_of(s->length).failed) {
+        c->failure.length = s->length;
+        return fgt_stage_failure_error(fgt_channel_failure(c));
+    }
     if (status == FRUG_OK && (s->length > c->cap || (!compressor && s->length != count * sizeof *x)))
         status = frug_set_last_error(FRUG_ERR_MISMATCH, "a stage sent another number of bytes than was expected");
     if (status == FRUG_OK)
@@ -228,6 +267,13 @@ frug_status fgt_channel_receive(fgt_channel *c, const uint64_t *ids, uint32_t n,
         add_to_memory(c, ids, n, x);
     c->stats.seconds_decode += frugi_clock() - received;
     return status;
+}
+
+void fgt_channel_fail(fgt_channel *c, fgt_stage_failure failure) {
+    slot *s = &c->failure;
+    s->length = fgt_stage_failure_code(failure);
+    s->message[1].done = 1;
+    s->busy = post(c, &s->message[0], &s->length, sizeof s->length) == FRUG_OK;
 }
 
 frug_status fgt_channel_finish(fgt_channel *c) {

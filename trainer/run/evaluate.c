@@ -117,7 +117,8 @@ static int score_batches(fgt_worker *w, fgt_split split, worker_score *to) {
         to->stopped = fgt_worker_interrupt_requested() && i + every < batches && !w->pipeline;
     }
     fgio_progress_end(meter);
-    return status;
+    frug_status ended = w->pipeline ? fgt_pipeline_end_evaluation(w->pipeline, status != FGIO_EXIT_OK) : FRUG_OK;
+    return ended == FRUG_OK ? status : fgt_worker_error(w, "evaluation", ended);
 }
 
 static double correlation(const fgt_score *s) {

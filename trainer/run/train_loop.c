@@ -40,8 +40,8 @@ void fgt_worker_clear_interrupt(void) {
 typedef struct step_summary {
     double loss, asked, right, norm2, stop;
     double bytes, bytes_dense; /* sent to other stages */
-    double broken; /* a batch could not be read; all stop after the step, since a worker that stopped alone would leave
-                      the others waiting */
+    double broken; /* a batch could not be read, or a stage could not update; all stop after the step, since a worker
+                      that stopped alone would leave the others waiting */
 } step_summary;
 
 _Static_assert(sizeof(step_summary) == FGT_STEP_DOUBLES * sizeof(double), "a message is an array of doubles");
@@ -227,8 +227,10 @@ static int one_step(fgt_worker *w, step_result *s) {
     if (status == FRUG_OK && w->local && fgt_local_is_due(w->local, w->step + 1, w->steps))
         status = fgt_local_exchange(w->local, w->step + 1);
     if (status != FRUG_OK)
-        return fgt_worker_error(w, "exchange", status);
-    step_summary mine = summary_of(w, broken, &sent);
+        fgt_worker_error(w, w->pipeline ? "stages" : "exchange", status);
+    if (status != FRUG_OK && (!w->pipeline || fgt_pipeline_has_failed(w->pipeline)))
+        return FGIO_EXIT_FAIL;
+    step_summary mine = summary_of(w, broken || status != FRUG_OK, &sent);
     set_limited_norms(w);
     if (sum_over_workers(w, mine, &s->sum) != FGIO_EXIT_OK || s->sum.broken > 0)
         return FGIO_EXIT_FAIL;

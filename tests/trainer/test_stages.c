@@ -141,6 +141,18 @@ static void assert_refused(const fgt_job *job, const char *why) {
         fail_msg("expected '%s' in: %s", why, text);
 }
 
+static void memory_of_samples_is_estimated(void **state) {
+    (void)state;
+    fgt_job job = staged_job("lenet", "dense", 2);
+    job.augment = FGT_AUGMENT_NONE;
+    job.stage_config = NULL;
+    job.samples = 4000;
+    job.memory_bytes = 40000000;
+    train_job(&job, NULL);
+    job.stage_feedback = "sample";
+    assert_refused(&job, ", and each stage for --stage-feedback 18.82 MB"); /* 6 x 14 x 14 floats a sample */
+}
+
 static void what_does_not_go_together_is_refused(void **state) {
     (void)state;
     fgt_job job = staged_job("mlp", "frugrad", 40);
@@ -167,9 +179,9 @@ static void what_does_not_go_together_is_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(stages_do_not_change_a_bit),           cmocka_unit_test(frames_are_a_quarter),
-        cmocka_unit_test(a_restart_does_not_change_a_bit),      cmocka_unit_test(changes_of_samples_are_more_accurate),
-        cmocka_unit_test(what_does_not_go_together_is_refused),
+        cmocka_unit_test(stages_do_not_change_a_bit),      cmocka_unit_test(frames_are_a_quarter),
+        cmocka_unit_test(a_restart_does_not_change_a_bit), cmocka_unit_test(changes_of_samples_are_more_accurate),
+        cmocka_unit_test(memory_of_samples_is_estimated),  cmocka_unit_test(what_does_not_go_together_is_refused),
     };
     return cmocka_run_group_tests(tests, make_job_folder, remove_job_folder);
 }

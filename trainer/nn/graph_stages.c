@@ -118,6 +118,18 @@ int fgt_stages_plan(const fgt_graph *g, const char *model, uint32_t stages, fgt_
     return status;
 }
 
+uint64_t fgt_stages_link_floats(const fgt_graph *g, const fgt_stage_plan *plan) {
+    uint64_t floats[FGT_STAGES_MAX] = {0}, most = 0;
+    for (uint32_t c = 1; c < plan->chunks; c++) {
+        const uint64_t size = crossing_value(g, plan->begin[c])->sample_size;
+        floats[(c - 1) % plan->stages] += size;
+        floats[c % plan->stages] += size;
+    }
+    for (uint32_t s = 0; s < plan->stages; s++)
+        most = floats[s] > most ? floats[s] : most;
+    return most;
+}
+
 /* ---- removing ---- */
 
 static uint32_t chunk_of(const fgt_stage_plan *plan, uint32_t node) {

@@ -31,6 +31,9 @@ typedef struct fgt_chunk {
  */
 int fgt_stages_plan(const fgt_graph *g, const char *model, uint32_t stages, fgt_stage_plan *plan);
 
+/** The floats of one sample that a stage receives and sends as activations, at most of all stages. */
+uint64_t fgt_stages_link_floats(const fgt_graph *g, const fgt_stage_plan *plan);
+
 /** Removes what other stages run, and marks their parameters as frozen. chunks: this stage's, at most two; returns how
  * many. Before fgt_graph_finish(). */
 uint32_t fgt_stages_keep(fgt_graph *g, const fgt_stage_plan *plan, uint32_t stage, fgt_chunk chunks[2]);

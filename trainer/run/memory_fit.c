@@ -17,6 +17,12 @@ static uint64_t local_workers(const fgt_run *run) {
     return stages ? (stages + 1) / 2 : (uint64_t)fgt_group_local_size((int)run->job->workers);
 }
 
+/* Of all workers of this machine. */
+static uint64_t machine_sum(const fgt_run *run, const fgt_memory_need *need) {
+    return local_workers(run) * fgt_memory_need_sum(need) +
+           (uint64_t)fgt_group_local_size((int)run->job->stages) * need->samples;
+}
+
 /* For all workers of this machine; workers of an MPI job each have a process limit too. */
 static uint64_t available_memory(uint64_t workers) {
     uint64_t shared = fgt_free_memory_machine(), own = fgt_free_memory_process();
@@ -97,7 +103,7 @@ int fgt_memory_choose_accumulate(fgt_run *run) {
             continue;
         status = fgt_memory_estimate(&one_thread_run, n, keep, &need);
         run->accumulate = n;
-        if (workers * need.activations <= r->memory_free / 2 && workers * fgt_memory_need_sum(&need) <= r->memory_free)
+        if (workers * need.activations <= r->memory_free / 2 && machine_sum(&one_thread_run, &need) <= r->memory_free)
             break;
     }
     r->accumulate_from = run->accumulate > first ? FGT_ACCUMULATE_CHOSEN
@@ -118,13 +124,12 @@ static void suggest_fixes(const fgt_run *run, uint64_t workers, uint64_t all) {
     fgt_memory_need few = {0}, most = {0};
     fgt_keep keep = fgt_run_keep(run);
     bool blocks = keep == FGT_KEEP_ALL && fgt_memory_estimate(run, run->batch, FGT_KEEP_BLOCKS, &few) == FGIO_EXIT_OK;
-    if (fgt_memory_estimate(run, run->batch, keep, &most) == FGIO_EXIT_OK && workers * fgt_memory_need_sum(&most) < all)
-        fgio_hint("--accumulate %u would take about %s%s%s%s", run->batch,
-                  size_text(workers * fgt_memory_need_sum(&most), a), blocks ? ", with --recompute " : "",
-                  blocks ? size_text(workers * fgt_memory_need_sum(&few), b) : "",
+    if (fgt_memory_estimate(run, run->batch, keep, &most) == FGIO_EXIT_OK && machine_sum(run, &most) < all)
+        fgio_hint("--accumulate %u would take about %s%s%s%s", run->batch, size_text(machine_sum(run, &most), a),
+                  blocks ? ", with --recompute " : "", blocks ? size_text(machine_sum(run, &few), b) : "",
                   workers > 1 ? "; fewer --workers or a smaller model take less" : "; a smaller model takes less");
     else if (blocks && fgt_memory_need_sum(&few) < fgt_memory_need_sum(&most))
-        fgio_hint("--recompute would take about %s; %s", size_text(workers * fgt_memory_need_sum(&few), a),
+        fgio_hint("--recompute would take about %s; %s", size_text(machine_sum(run, &few), a),
                   workers > 1 ? "fewer --workers or a smaller model take less" : "a smaller model takes less");
     else
         fgio_hint("%sa smaller model takes less", workers > 1 ? "fewer --workers or " : "");
@@ -132,15 +137,16 @@ static void suggest_fixes(const fgt_run *run, uint64_t workers, uint64_t all) {
 }
 
 static int does_not_fit(const fgt_run *run, const fgt_memory_need *n, uint64_t workers, uint64_t all) {
-    char need[32], have[32], weights[32], gradients[32], library[32], activations[32], batch[32];
+    char need[32], have[32], weights[32], gradients[32], library[32], activations[32], batch[32], samples[32];
     fgio_error(
         "%s would take about %s of memory, but %s %s: each of %llu worker%s here takes weights %s, gradients %s, "
-        "optimizer, residual and exchange %s, activations %s (micro-batches of %u), batch and program %s",
+        "optimizer, residual and exchange %s, activations %s (micro-batches of %u), batch and program %s%s%s",
         run->model.text, size_text(all, need), size_text(run->report->memory_free, have),
         run->job->memory_bytes ? "is what --memory allows" : "is free", (unsigned long long)workers,
         workers == 1 ? "" : "s", size_text(n->weights, weights), size_text(n->gradients, gradients),
         size_text(n->library, library), size_text(n->activations, activations),
-        (run->batch + run->accumulate - 1) / run->accumulate, size_text(n->batch, batch));
+        (run->batch + run->accumulate - 1) / run->accumulate, size_text(n->batch, batch),
+        n->samples ? ", and each stage for --stage-feedback " : "", n->samples ? size_text(n->samples, samples) : "");
     suggest_fixes(run, workers, all);
     return FGIO_EXIT_FAIL;
 }
@@ -163,7 +169,7 @@ int fgt_memory_agree_accumulate(fgt_run *run) {
     free(all);
     fgt_memory_need need;
     int status = fgt_memory_estimate(run, run->accumulate, fgt_run_keep(run), &need);
-    uint64_t sum = workers * fgt_memory_need_sum(&need);
+    uint64_t sum = machine_sum(run, &need);
     return status == FGIO_EXIT_OK && sum > run->report->memory_free ? does_not_fit(run, &need, workers, sum) : status;
 }
 

@@ -13,7 +13,8 @@
 /** Memory of one worker, in bytes. */
 typedef struct fgt_memory_need {
     uint64_t weights, gradients, library, activations, batch;
-    uint32_t blocks; /* of the model, which FGT_KEEP_BLOCKS can recompute */
+    uint64_t samples; /* of --stage-feedback sample; every stage has it, and it is not in the sum */
+    uint32_t blocks;  /* of the model, which FGT_KEEP_BLOCKS can recompute */
 } fgt_memory_need;
 
 uint64_t fgt_memory_need_sum(const fgt_memory_need *need);

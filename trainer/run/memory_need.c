@@ -6,6 +6,7 @@
 #include "trainer/run/memory_fit.h"
 
 #include "io/error.h"
+#include "trainer/nn/graph_stages.h"
 #include "trainer/run/defaults.h"
 
 #include <string.h>
@@ -122,6 +123,21 @@ static int estimate_finetuning(const fgt_run *run, const fgt_build_options *opti
     return status;
 }
 
+/* The memory of samples of one stage: as long on all stages as the longest. */
+static int estimate_samples(const fgt_run *run, uint64_t *bytes) {
+    const fgt_data_info *info = fgt_data_get_info(run->data);
+    fgt_build_options small = {.batch = 1, .threads = 1, .keep = FGT_KEEP_ALL};
+    fgt_stage_plan plan;
+    fgt_graph *g = NULL;
+    int status = fgt_model_build_nodes(&run->model, info, &small, &g);
+    if (status == FGIO_EXIT_OK)
+        status = fgt_stages_plan(g, run->model.text, run->job->stages, &plan);
+    if (status == FGIO_EXIT_OK)
+        *bytes = info->count[FGT_TRAIN] * fgt_stages_link_floats(g, &plan) * sizeof(float);
+    fgt_graph_destroy(g);
+    return status;
+}
+
 static uint64_t batch_bytes(const fgt_data_info *info, uint64_t n) {
     uint64_t sample_floats = info->task == FGT_TASK_IMAGES ? (uint64_t)info->channels * info->height * info->width + 1
                                                            : 3 * (uint64_t)info->length + 2;
@@ -156,5 +172,5 @@ int fgt_memory_estimate(const fgt_run *run, uint32_t accumulate, fgt_keep keep, 
     bool dense = !run->job->tune && !run->job->alone && fgt_option_is(run->config, "reduce", "dense");
     need->library = library + (dense ? ring_bytes(&size) : 0);
     need->gradients = gradient_bytes(run, &size, trainable, t.can_split, dense, accumulate > 1);
-    return status;
+    return status == FGIO_EXIT_OK && run->job->stage_feedback ? estimate_samples(run, &need->samples) : status;
 }

@@ -91,6 +91,26 @@ for keep in "" --keep-shapes; do
 done
 model=$images near "$(model=$images loss resnet--keep-shapes.safetensors)" "$(model=$images loss resnet.safetensors)" 1e-4 ||
     fail "channels removed are not channels of zero"
+python3 - <<'PY' # four times as many channels after the first convolution
+import json, struct
+
+file = open("resnet--keep-shapes.safetensors", "rb").read()
+size = struct.unpack("<Q", file[:8])[0]
+head, data, out = json.loads(file[8 : 8 + size]), file[8 + size :], b""
+for name, item in sorted((n, i) for n, i in head.items() if n != "__metadata__"):
+    begin, end = item["data_offsets"]
+    more = 4 if name.startswith(("layer1.0.conv1.", "layer1.0.bn1.")) or name == "layer1.0.conv2.weight" else 1
+    if more > 1 and item["shape"]:
+        item["shape"][1 if "conv2" in name else 0] *= more
+        data_of = data[begin:end] * more
+    else:
+        data_of = data[begin:end]
+    item["data_offsets"] = [len(out), len(out) + len(data_of)]
+    out += data_of
+text = json.dumps(head).encode()
+open("wide.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + out)
+PY
+expect_error 1 "layer1.0.conv1.weight" eval $images --weights wide.safetensors --eval-batches 1
 expect_error 2 "needs --model" prune run --sparsity 0.5 --units heads -o x.safetensors
 expect_error 2 "is not for --units" prune run --sparsity 0.5 --units channels --scope row -o x.safetensors
 expect_error 2 "keep-shapes" prune run --sparsity 0.5 --keep-shapes -o x.safetensors

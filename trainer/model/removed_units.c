@@ -74,5 +74,5 @@ int fgt_model_read_units(const char *path, fgt_model *model) {
 
 uint32_t fgt_model_units(const fgt_model *model, int which, uint32_t layer, uint32_t usual) {
     uint32_t units = layer < FGT_UNIT_LAYERS ? model->units[which][layer] : 0;
-    return units ? units : usual;
+    return units && units < usual ? units : usual; /* with more, the tensors are refused when they are loaded */
 }

@@ -158,25 +158,34 @@ static int get_limits(fgt_worker *w, const json_t *metadata) {
     return valid ? FGIO_EXIT_OK : fgio_error("%s: invalid norms of --clip auto in the checkpoint", w->run->job->resume);
 }
 
+/* Whether all stages are ready. */
+static bool all_ready(const fgt_worker *w, bool ready) {
+    bool all[FGT_STAGES_MAX] = {ready};
+    if (w->pipeline && frug_comm_allgather(w->comm, &ready, sizeof ready, all) != FRUG_OK)
+        return false;
+    for (int r = 0; w->pipeline && r < w->size; r++)
+        ready = ready && all[r];
+    return ready;
+}
+
 /* Those of this worker, or of all stages. Collective with stages, of which the longest decides the length. */
 static void collect_limits(const fgt_worker *w, metadata_builder *metadata) {
     const fgt_norm_limits *limits = fgt_buckets_norm_limits(w->buckets);
     uint64_t mine = limits->count + 1, count[FGT_STAGES_MAX] = {mine}, longest = 0;
     const int stages = w->pipeline ? w->size : 1;
     char key[32];
-    if (w->pipeline && frug_comm_allgather(w->comm, &mine, sizeof mine, count) != FRUG_OK)
-        metadata->failed = true;
-    for (int r = 0; r < stages; r++)
+    bool ready = !w->pipeline || frug_comm_allgather(w->comm, &mine, sizeof mine, count) == FRUG_OK;
+    for (int r = 0; r < stages && ready; r++)
         longest = count[r] > longest ? count[r] : longest;
-    double *own = calloc(longest, sizeof *own), *all = calloc((size_t)stages * longest, sizeof *all);
-    bool ready = own && all && !metadata->failed;
+    double *own = ready ? calloc(longest, sizeof *own) : NULL;
+    double *all = ready ? calloc((size_t)stages * longest, sizeof *all) : NULL;
+    ready = all_ready(w, own && all); /* a stage without memory would leave the others waiting below */
     if (ready) {
         own[0] = limits->weight;
         memcpy(own + 1, limits->mean, limits->count * sizeof *own);
         memcpy(all, own, longest * sizeof *own);
+        ready = !w->pipeline || frug_comm_allgather(w->comm, own, longest * sizeof *own, all) == FRUG_OK;
     }
-    if (w->pipeline && frug_comm_allgather(w->comm, own, ready ? longest * sizeof *own : 0, all) != FRUG_OK)
-        ready = false;
     for (int r = 0; r < stages && ready; r++)
         set_limits(metadata, limits_key(w, r, key), all + (size_t)r * longest, count[r]);
     metadata->failed |= !ready;

@@ -138,7 +138,7 @@ class Method:
         model = copy.deepcopy(base)
         for mine, shared in zip(model.parameters(), base.parameters()):
             mine.data = shared.data
-        self.ddp = DDP(model)
+        self.ddp = DDP(model, gradient_as_bucket_view=a.views)
         self.optimizer = torch.optim.SGD(self.ddp.parameters(), lr=1e-7)
         kind, _, number = name.partition("-")
         if kind in ("fp16", "bf16"):
@@ -219,7 +219,7 @@ def measure(a):
             method.turns.append(turn(lambda: method.step(ids), a.steps))
             method.optimizer.zero_grad(set_to_none=True)
         say(f"round {done + 1} of {a.rounds}")
-    head = {"params": sum(p.numel() for p in base.parameters()), "world": dist.get_world_size(), "rate": a.rate,
+    head = {"params": sum(p.numel() for p in base.parameters()), "world": dist.get_world_size(), "rate": a.rate, "views": a.views,
             "tokens_per_process": ids.shape[0] * length, "rounds": a.rounds, "steps_per_turn": a.steps,
             "torch": torch.__version__, "machine": platform.machine(), "cores": os.cpu_count(), "left_out": left_out}
     lines = [head]
@@ -332,6 +332,7 @@ def main():
     p.add_argument("--width", type=int, default=512, help="width of the GPT [512]")
     p.add_argument("--layers", type=int, default=8, help="its layers [8: 25 M parameters]")
     p.add_argument("--methods", default="", help="comma-separated, of " + ", ".join(METHODS) + " [all]")
+    p.add_argument("--views", action="store_true", help="DDP with gradient_as_bucket_view=True, for all methods")
     p.add_argument("--grace", default="", metavar="DIR", help="where GRACE's source lies")
     p.add_argument("--overhead", action="store_true", help="dense and the hook only, and microseconds per bucket")
     p.add_argument("--limit", type=int, default=1200, help="give up after so many seconds [1200]")

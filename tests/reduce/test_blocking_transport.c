@@ -9,7 +9,7 @@
 #include <stdbool.h>
 
 #define RANKS 4
-#define MANY  (10u << 20) /* elements: more chunks of reduce=gather than its window has, over any transport */
+#define MANY  (20u << 20) /* elements: more chunks of reduce=gather than its window has, over any transport */
 #define FEW   (1u << 18)
 
 static const char *const configs[] = {

@@ -9,6 +9,7 @@ import support
 from ddp_helpers import RANK, batch, begin, dist, flat, mlp, nn, state_for, torch, train, wrap
 
 import frugrad.torch
+from frugrad.torch import exchange
 
 CONFIGS = ("frugrad", "threshold", "reduce=split", "threshold,reduce=split", "reduce=tree", "reduce=shared,value=f32",
            "reduce=auto")
@@ -71,6 +72,22 @@ def one_raises_in_forward():
     except Exception as error:
         return [str(error).split("\n")[0], time.monotonic() - start]
     return ["nothing", 0]
+
+
+def one_has_no_hook():
+    """Rank 2 has registered no hook: warnings and the error of each rank, and how long it took."""
+    begin(seconds=4)
+    exchange._PATIENCE = 1.0
+    model = mlp()
+    ddp = wrap(model, None if RANK == 2 else state_for(model))
+    start = time.monotonic()
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        try:
+            train(ddp, range(1))
+        except Exception as error:
+            return [str(error).split("\n")[0], [str(w.message) for w in shown], time.monotonic() - start]
+    return ["nothing", [], 0]
 
 
 def different(what):
@@ -210,6 +227,14 @@ class Trouble(unittest.TestCase):
         text, seconds = workers[0].value
         self.assertRegex(text, "comm: rank 1 does not answer, because it has ended or is late: [^/]*$")
         self.assertLess(seconds, 15)
+
+    def test_a_rank_without_the_hook_is_named(self):
+        sentence = "rank 2 did not answer .*: is frugrad.torch.hook registered on every rank"
+        for worker in support.torchrun(3, one_has_no_hook, timeout=40)[:2]:
+            text, shown, seconds = worker.value
+            self.assertRegex(text, sentence)
+            self.assertEqual(len([w for w in shown if "Still waiting" in w]), 1, shown)
+            self.assertLess(seconds, 15)
 
     def test_different_options_are_an_error(self):
         for what, has in (("value", "rank 0 has bf16, rank 1 has f32"), ("total_steps", "rank 0 has 0, rank 1 has 1"),

@@ -5,12 +5,14 @@ from the GPU only, so host memory is copied to a buffer there. Payload buffers a
 until the handle has been waited for.
 """
 
+import contextlib
 import hashlib
 import json
+import threading
 import time
 import warnings
 import weakref
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, TypeVar
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -20,12 +22,27 @@ from .._lib import RemoteError
 
 _Result = TypeVar("_Result")
 _EXIT_DELAY = 0.1  # seconds
+_PATIENCE = 60.0  # seconds until a warning that a rank does not answer; the error comes with the group's timeout
+_ANSWER_TAG = 0x4672FFFF  # beside the messages of transport.py
+_NO_ANSWER = "did not answer when ranks compared their options: is frugrad.torch.hook registered on every rank?"
 
 
 def cause(error: BaseException) -> str:
     """The first sentence of an error of c10d, without the place in its source."""
     text = str(error).split("\n")[0]
     return text[text.find("] ") + 2 if text.startswith("[") else 0:].split(". ")[0]
+
+
+@contextlib.contextmanager
+def _warn_late(text: str) -> Iterator[None]:
+    """Warn if the block takes long."""
+    timer = threading.Timer(_PATIENCE, warnings.warn, (text,))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 class Handle:
@@ -111,13 +128,7 @@ class Exchange:
     def agree(self, items: Mapping[str, Any]) -> None:
         """Raise on all ranks if they do not have the same items; the error has the first that differs, and both values."""
         mine = json.dumps({name: str(value) for name, value in items.items()})
-        digest = int.from_bytes(hashlib.sha256(mine.encode()).digest()[:7], "big")
-        try:
-            digests = self.gather_numbers([digest])
-        except RuntimeError as error:
-            raise RuntimeError("another rank did not compare its options with this one: it has ended, is late, or has"
-                               f" not registered the hook: {cause(error)}") from error
-        if len({row[0] for row in digests}) == 1:
+        if len(set(self._answers(int.from_bytes(hashlib.sha256(mine.encode()).digest()[:7], "big")))) == 1:
             return
         rows = [json.loads(text) for text in self.gather_texts(mine)]
         for name in [name for row in rows for name in row]:
@@ -127,6 +138,26 @@ class Exchange:
                 raise RuntimeError(f"ranks differ in {name}: rank {self._name(0)} has {values[0]},"
                                    f" rank {self._name(other)} has {values[other]}")
         raise RuntimeError(f"ranks differ in the order of {', '.join(rows[0])}")
+
+    def _answers(self, number: int) -> List[int]:
+        """A number of every rank. From the host each rank gets an answer of every other, so that an error has the number
+        of the one that gives none: a collective would not say which it is."""
+        if self._alone or self.device.type != "cpu":
+            return [row[0] for row in self.gather_numbers([number])]
+        mine, rows = torch.tensor([number]), torch.tensor([number]).repeat(self.size, 1)
+        peers = [rank for rank in range(self.size) if rank != self.rank]
+        peer = peers[0]
+        try:
+            sent = [self.group.send([mine], peer, _ANSWER_TAG) for peer in peers]
+            received = [self.group.recv([rows[peer]], peer, _ANSWER_TAG) for peer in peers]
+            for peer, work in zip(peers, received):
+                with _warn_late(f"rank {self._name(peer)} {_NO_ANSWER} Still waiting, until the group's timeout."):
+                    work.wait()
+            for peer, work in zip(peers, sent):
+                work.wait()
+        except RuntimeError as error:
+            raise RuntimeError(f"rank {self._name(peer)} {_NO_ANSWER} ({cause(error)})") from error
+        return rows.view(-1).tolist()
 
     def together(self, work: Callable[[], _Result]) -> _Result:
         """Do something that may fail on some ranks: then all ranks raise, and none waits. Collective."""

@@ -494,8 +494,14 @@ class Sparse(Case):
             self.assertLess(result["library"], most * whole["library_bytes"] + 12000)
             self.assertTrue(math.isfinite(result["loss"]))
 
+    def test_frames_of_all_tensors_have_one_section(self):
+        words = ["--model", "resnet20", "--method", "frugrad,min_size=0,vectors=sparse"]
+        dense = self.images(*words, steps=1)["bytes_sent"]
+        self.assertGreater(dense, 8 * self.images(*words, "--sparse", "magnitude:from=0,until=0", steps=1)["bytes_sent"])
+
     def test_adam_and_dense_gradients(self):
-        for words in (["--optimizer", "adam-merged"], ["--method", "dense", "--optimizer", "adamw"]):
+        for words in (["--optimizer", "adam-merged"], ["--method", "dense", "--optimizer", "adamw"],
+                      ["--method", "frugrad,vectors=sparse"]):
             result = self.text("--sparse", "nm:from=0.2,until=0.6", *words)
             self.assertLess(result["loss"], 0.75 * math.log(256))
             self.assertLess(result["params_kept"], 0.8 * result["params"])  # embeddings stay

@@ -58,6 +58,10 @@ typedef struct fgt_buckets_options {
     float *growth; /* gets the sums of the gradients of pruned weights; or NULL */
 } fgt_buckets_options;
 
+/** Sets tile and bucket of the graph's parameters as fgt_buckets_create() will with `packed` and these `bytes`: for a
+ * layout that depends on buckets. Returns an exit status. */
+int fgt_buckets_assign_packed(fgt_graph *graph, uint64_t bytes);
+
 /** Plans buckets and allocates their memory; sets tile and bucket of the graph's parameters. Returns an exit status. */
 int fgt_buckets_create(const fgt_buckets_options *options, fgt_buckets **buckets);
 void fgt_buckets_destroy(fgt_buckets *b);

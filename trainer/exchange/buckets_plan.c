@@ -6,6 +6,7 @@
  */
 #include "trainer/exchange/buckets_internal.h"
 
+#include "io/error.h"
 #include "trainer/base/counted_alloc.h"
 
 #include <stdlib.h>
@@ -91,7 +92,7 @@ static int plan_buckets(fgt_buckets *b, fgt_param **params, size_t count, uint64
         fgt_param *p = params[i];
         uint64_t size = (uint64_t)p->rows * p->cols;
         size_t number = layout_number(b, p, i, count);
-        bool target = !frug_optimizer_can_split(b->options.optimizer, number);
+        bool target = b->options.optimizer && !frug_optimizer_can_split(b->options.optimizer, number);
         p->tile = p->rows;
         if (size > most) {
             size_t rows = tile_rows(p, most);
@@ -153,6 +154,13 @@ static int plan_params(fgt_buckets *b) {
     int status = plan_buckets(b, params, count, bytes / sizeof(float) ? bytes / sizeof(float) : 1);
     free(params);
     return status;
+}
+
+int fgt_buckets_assign_packed(fgt_graph *g, uint64_t bytes) {
+    fgt_buckets plan = {.options = {.graph = g, .bytes = bytes, .packed = true}};
+    int status = plan_params(&plan);
+    free(plan.bucket);
+    return status == 0 ? FGIO_EXIT_OK : fgio_error("not enough memory for buckets");
 }
 
 /* Offsets of the measurements of buckets in the vector. */

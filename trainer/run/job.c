@@ -247,12 +247,13 @@ static void report_size(const fgt_worker *w, fgt_report *r) {
 /* Parameters of tensors that are sent dense: of one dimension, or too small to compress. */
 static uint64_t count_params_sent_whole(const fgt_worker *w) {
     const frug_compressor *c = w->reducer ? frug_reducer_compressor(w->reducer) : NULL;
+    const frug_layout *layout = w->joined ? w->joined : w->layout;
     uint64_t sum = 0;
-    for (size_t i = 0; c && i < frug_layout_count(w->layout); i++) {
+    for (size_t i = 0; c && i < frug_layout_count(layout); i++) {
         frug_tensor_plan plan = {.struct_size = sizeof plan};
         frug_tensor tensor = FRUG_TENSOR_INIT;
         uint64_t count = 1;
-        if (frug_compressor_plan(c, w->step, i, &plan) != FRUG_OK || frug_layout_get(w->layout, i, &tensor) != FRUG_OK)
+        if (frug_compressor_plan(c, w->step, i, &plan) != FRUG_OK || frug_layout_get(layout, i, &tensor) != FRUG_OK)
             continue;
         for (uint32_t d = 0; d < tensor.ndim; d++)
             count *= tensor.shape[d];

@@ -31,12 +31,13 @@ void fgt_layer_density_report(const fgt_worker *w) {
         return;
     uint64_t every = fgt_local_options_of(w->run->config).every;
     uint64_t step = every ? (w->step - 1) / every : w->step - 1;
-    size_t count = frug_layout_count(w->layout);
+    const frug_layout *layout = w->joined ? w->joined : w->layout;
+    size_t count = frug_layout_count(layout);
     double *share = malloc((count ? count : 1) * sizeof *share);
     const char **name = malloc((count ? count : 1) * sizeof *name);
     for (size_t i = 0; share != NULL && name != NULL && i < count; i++) {
         frug_tensor tensor = FRUG_TENSOR_INIT;
-        frug_layout_get(w->layout, i, &tensor);
+        frug_layout_get(layout, i, &tensor);
         name[i] = tensor.name != NULL ? tensor.name : "";
         share[i] = density_of(frug_reducer_compressor(w->reducer), step, i);
     }

@@ -29,18 +29,62 @@ static void keep_counters(fgt_worker *w) {
     w->steps_before = w->steps_here;
 }
 
-/** Memory for the tensor that is being moved. */
+/** Memory for the tensors that are being moved, of one section. */
 typedef struct move_memory {
-    uint64_t *source;
+    uint64_t *source; /* of a tensor */
     float *from, *to;
 } move_memory;
 
-static frug_status move_residual(frug_compressor *from, frug_compressor *to, frug_range old, frug_range new,
-                                 const move_memory *memory) {
-    frug_status status = frug_compressor_get_residual(from, old, memory->from);
-    for (uint64_t i = 0; status == FRUG_OK && i < new.count; i++)
-        memory->to[i] = memory->source[i] == UINT64_MAX ? 0.0f : memory->from[memory->source[i]];
-    return status == FRUG_OK ? frug_compressor_set_residual(to, new, memory->to) : status;
+/* The trained parameter after those that the compressor has as one tensor with p; NULL: there is none. */
+static const fgt_param *next_section(const fgt_worker *w, const fgt_param *p) {
+    const fgt_param *next = fgt_mask_next(p);
+    while (w->joined && next && next->bucket == p->bucket)
+        next = fgt_mask_next(next);
+    return next;
+}
+
+/* Where each weight of a parameter was among those of the earlier mask. */
+static void find_sources(const fgt_worker *w, const fgt_param *p, uint64_t *source) {
+    if (p->mask)
+        fgt_mask_sources(p, w->sparse->scratch + (p->mask - w->sparse->mask), source);
+    for (uint64_t i = 0; !p->mask && i < p->packed_count; i++)
+        source[i] = i;
+}
+
+/* The range of some tensors of a layout. */
+static frug_range range_of(const frug_layout *layout, size_t first, size_t count) {
+    frug_tensor a = FRUG_TENSOR_INIT, b = FRUG_TENSOR_INIT;
+    uint64_t elements = 1;
+    frug_layout_get(layout, first, &a);
+    frug_layout_get(layout, first + count - 1, &b);
+    for (uint32_t d = 0; d < b.ndim; d++)
+        elements *= b.shape[d];
+    return (frug_range){a.offset, b.offset + elements - a.offset};
+}
+
+/* Moves the states of the parameters from `first` to `next`, of which the compressor makes one section; *number: of the
+ * first in both layouts, moved on. */
+static frug_status move_section(fgt_worker *w, const frug_layout *old, const fgt_param *first, const fgt_param *next,
+                                frug_reducer *reducer, frug_optimizer *optimizer, const move_memory *memory,
+                                size_t *number) {
+    const size_t begin = *number;
+    size_t count = 0;
+    for (const fgt_param *p = first; p != next; p = fgt_mask_next(p))
+        count++;
+    const frug_range before = range_of(old, begin, count), now = range_of(w->layout, begin, count);
+    frug_status status =
+        reducer ? frug_compressor_get_residual(frug_reducer_compressor(w->reducer), before, memory->from) : FRUG_OK;
+    for (const fgt_param *p = first; p != next && status == FRUG_OK; p = fgt_mask_next(p)) {
+        const float *from = memory->from + (range_of(old, *number, 1).begin - before.begin);
+        float *to = memory->to + (p->packed_offset - now.begin);
+        find_sources(w, p, memory->source);
+        for (uint64_t i = 0; i < p->packed_count; i++)
+            to[i] = memory->source[i] == UINT64_MAX ? 0.0f : from[memory->source[i]];
+        status = frug_optimizer_remap(optimizer, w->optimizer, (*number)++, memory->source);
+    }
+    return status == FRUG_OK && reducer
+               ? frug_compressor_set_residual(frug_reducer_compressor(reducer), now, memory->to)
+               : status;
 }
 
 /* Moves the states of all tensors; old: the layout before. */
@@ -48,28 +92,27 @@ static frug_status move_states(fgt_worker *w, const frug_layout *old, frug_reduc
                                const move_memory *memory) {
     frug_status status = FRUG_OK;
     size_t number = 0;
-    for (const fgt_param *p = w->graph->params; p && status == FRUG_OK; p = p->next) {
-        if (p->frozen)
-            continue;
-        frug_tensor t = FRUG_TENSOR_INIT;
-        frug_layout_get(old, number, &t);
-        if (p->mask)
-            fgt_mask_sources(p, w->sparse->scratch + (p->mask - w->sparse->mask), memory->source);
-        for (uint64_t i = 0; !p->mask && i < p->packed_count; i++)
-            memory->source[i] = i;
-        status = frug_optimizer_remap(optimizer, w->optimizer, number++, memory->source);
-        if (status == FRUG_OK && reducer)
-            status = move_residual(frug_reducer_compressor(w->reducer), frug_reducer_compressor(reducer),
-                                   (frug_range){t.offset, p->mask ? t.shape[1] : p->packed_count},
-                                   (frug_range){p->packed_offset, p->packed_count}, memory);
+    const fgt_param *p = w->graph->params->frozen ? fgt_mask_next(w->graph->params) : w->graph->params;
+    for (const fgt_param *next; p && status == FRUG_OK; p = next) {
+        next = next_section(w, p);
+        status = move_section(w, old, p, next, reducer, optimizer, memory, &number);
     }
     return status;
 }
 
+/* Weights of the largest section, of which none is pruned. */
+static size_t largest_section(const fgt_worker *w) {
+    size_t largest = 1, sum = 0;
+    const fgt_param *before = NULL;
+    for (const fgt_param *p = w->graph->params; p; before = p, p = p->next) {
+        sum = (w->joined && before && before->bucket == p->bucket ? sum : 0) + p->rows * p->cols;
+        largest = sum > largest ? sum : largest;
+    }
+    return largest;
+}
+
 static int move_exchange(fgt_worker *w, const frug_layout *old, frug_reducer *reducer, frug_optimizer *optimizer) {
-    size_t largest = 1;
-    for (const fgt_param *p = w->graph->params; p; p = p->next)
-        largest = p->rows * p->cols > largest ? p->rows * p->cols : largest;
+    const size_t largest = largest_section(w);
     move_memory memory = {calloc(largest, sizeof *memory.source), calloc(largest, sizeof *memory.from),
                           calloc(largest, sizeof *memory.to)};
     frug_optimizer_seek(w->optimizer, w->step);

@@ -146,9 +146,22 @@ fgt_keep fgt_run_keep(const fgt_run *run) {
     return run->quality ? FGT_KEEP_NONE : run->job->recompute ? FGT_KEEP_BLOCKS : FGT_KEEP_ALL;
 }
 
+/* Whether the tensors of a bucket are compressed as one: where all are compressed alike, and no density or selection
+ * depends on where a tensor ends. */
+static bool joins_tensors(const fgt_worker *w) {
+    static const char *const wanted[][2] = {{"segment", "block"}, {"vectors", "sparse"}, {"min_size", "0"},
+                                            {"layers", "even"},   {"strict", "off"},     {"frequency", "off"}};
+    bool joins = w->sparse && !w->run->job->alone && !fgt_option_is(w->run->config, "reduce", "dense");
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
+        joins = joins && fgt_option_is(w->run->config, wanted[i][0], wanted[i][1]);
+    return joins;
+}
+
 /* The first masks, of the first weights; those of a resumed run are in its checkpoint. */
 static int open_sparse(fgt_worker *w) {
     int status = fgt_sparse_create(&w->run->sparse, w->graph, w->steps, w->run->job->weights == NULL, &w->sparse);
+    if (status == FGIO_EXIT_OK)
+        status = fgt_buckets_assign_packed(w->graph, w->run->job->bucket_bytes);
     if (status == FGIO_EXIT_OK && !w->resuming && fgt_sparse_is_due(&w->run->sparse, 0, w->steps))
         status = fgt_sparse_update(w->sparse, w->comm, 0);
     frug_layout_destroy(w->layout);
@@ -285,17 +298,40 @@ static frug_compressor_options exchange_options(const fgt_worker *w) {
     return options;
 }
 
+static int join_layout(fgt_worker *w) {
+    frug_layout_destroy(w->joined);
+    w->joined = NULL;
+    return joins_tensors(w) ? fgt_mask_layout_joined(w->graph, &w->joined) : FGIO_EXIT_OK;
+}
+
+/* The optimizer has the tensors as they are, because only matrices decay; it reads what a compressor of these sends. */
+static frug_status create_optimizer(fgt_worker *w, const frug_compressor *sending, frug_optimizer **optimizer) {
+    const fgt_run *run = w->run;
+    frug_compressor_options options = exchange_options(w);
+    frug_compressor *read = NULL;
+    if (!w->joined)
+        return frug_optimizer_create(run->optimizer, w->layout, sending, optimizer);
+    frug_status status = frug_compressor_create(run->config, w->layout, &options, &read);
+    if (status == FRUG_OK)
+        status = frug_optimizer_create(run->optimizer, w->layout, read, optimizer);
+    frug_compressor_destroy(read);
+    return status;
+}
+
 int fgt_worker_create_exchange(fgt_worker *w, frug_reducer **reducer, frug_optimizer **optimizer) {
     const fgt_run *run = w->run;
     frug_compressor_options options = exchange_options(w);
     frug_reducer *made = NULL;
+    int joined = join_layout(w);
+    if (joined != FGIO_EXIT_OK)
+        return joined;
     if (!run->job->alone && !fgt_option_is(run->config, "reduce", "gossip")) {
-        frug_status status = frug_reducer_create(run->config, w->layout, &options, w->exchange_comm, &made);
+        frug_status status =
+            frug_reducer_create(run->config, w->joined ? w->joined : w->layout, &options, w->exchange_comm, &made);
         if (status != FRUG_OK)
             return fgt_worker_error(w, "exchange", status);
     }
-    if (frug_optimizer_create(run->optimizer, w->layout, made ? frug_reducer_compressor(made) : NULL, optimizer) !=
-        FRUG_OK) {
+    if (create_optimizer(w, made ? frug_reducer_compressor(made) : NULL, optimizer) != FRUG_OK) {
         frug_reducer_destroy(made);
         return fgio_library_error("--optimizer");
     }
@@ -427,6 +463,7 @@ void fgt_worker_close(fgt_worker *w) {
     fgt_local_destroy(w->local);
     frug_gossip_destroy(w->gossip);
     frug_layout_destroy(w->layout);
+    frug_layout_destroy(w->joined);
     fgt_batch_destroy(&w->batch);
     fgt_sparse_destroy(w->sparse);
     fgt_master_free(&w->master);

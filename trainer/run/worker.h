@@ -55,6 +55,7 @@ typedef struct fgt_worker {
     fgt_sparse *sparse;  /* sparse weights; or NULL */
     fgt_master master;   /* of weights that are quantized, or N of every M */
     frug_layout *layout; /* of the exchange and the optimizer; with sparse weights of the packed buffer */
+    frug_layout *joined; /* of the exchange, where it is another one: the tensors of a bucket as one; or NULL */
     uint64_t dense_elements;
     frug_reducer *reducer; /* NULL: --alone, or gossip */
     frug_gossip *gossip;   /* each worker has its own weights, which are averaged at the end: gossip.c */

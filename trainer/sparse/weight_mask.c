@@ -3,6 +3,7 @@
 
 #include "io/error.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static size_t elements_of(const fgt_param *p) {
@@ -60,6 +61,44 @@ int fgt_mask_layout(const fgt_graph *g, frug_layout **layout) {
         }
         status = frug_layout_add(made, &t);
     }
+    if (status != FRUG_OK) {
+        frug_layout_destroy(made);
+        return fgio_library_error("--sparse");
+    }
+    *layout = made;
+    return FGIO_EXIT_OK;
+}
+
+const fgt_param *fgt_mask_next(const fgt_param *p) {
+    do
+        p = p->next;
+    while (p && p->frozen);
+    return p;
+}
+
+/* Adds the parameters from `first` on that share its bucket; *next: the one after them, or NULL. */
+static frug_status add_joined(frug_layout *layout, const fgt_param *first, const fgt_param **next) {
+    char name[160];
+    frug_tensor t = FRUG_TENSOR_INIT;
+    const fgt_param *last = first;
+    for (*next = first; *next && (*next)->bucket == first->bucket; *next = fgt_mask_next(last))
+        last = *next;
+    snprintf(name, sizeof name, "%.72s...%.72s", first->tensor.name, last->tensor.name);
+    t.name = name;
+    t.role = FRUG_ROLE_LINEAR;
+    t.ndim = 2;
+    t.offset = first->packed_offset;
+    t.shape[0] = 1;
+    t.shape[1] = last->packed_offset + last->packed_count - first->packed_offset;
+    return frug_layout_add(layout, &t);
+}
+
+int fgt_mask_layout_joined(const fgt_graph *g, frug_layout **layout) {
+    frug_layout *made = NULL;
+    frug_status status = frug_layout_create(&made);
+    const fgt_param *p = g->params && g->params->frozen ? fgt_mask_next(g->params) : g->params;
+    while (p && status == FRUG_OK)
+        status = add_joined(made, p, &p);
     if (status != FRUG_OK) {
         frug_layout_destroy(made);
         return fgio_library_error("--sparse");

@@ -35,6 +35,13 @@ uint64_t fgt_mask_packed(const fgt_graph *g);
 /** The packed buffer as a layout: parameters with a mask are matrices of one row. Returns an exit status. */
 int fgt_mask_layout(const fgt_graph *g, frug_layout **layout);
 
+/** The same with the parameters of each bucket joined to one matrix of one row, named after the first and the last: one
+ * section of a frame, where each would have a header and padding of its own. */
+int fgt_mask_layout_joined(const fgt_graph *g, frug_layout **layout);
+
+/** The next trained parameter after p, or NULL. */
+const fgt_param *fgt_mask_next(const fgt_param *p);
+
 /** Copies the trained ones of all numbers of a parameter to `packed`, which may be the same memory; and back. */
 void fgt_mask_pack(const fgt_param *p, const float *all, float *packed);
 void fgt_mask_unpack(const fgt_param *p, const float *packed, float *all);

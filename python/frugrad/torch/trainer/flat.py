@@ -34,7 +34,7 @@ class Flat:
         params = sorted(model.parameters(), key=kind)
         self.n = sum(p.numel() for p in params)
         self.weights, self.grad = (torch.zeros(self.n, device=device) for _ in range(2))
-        self.layout = Layout([known[id(p)] for p in params])
+        self.layout = self.frame_layout = Layout([known[id(p)] for p in params])
         self.names = [known[id(p)].name for p in params]
         self.sizes = [p.numel() for p in params]
         self.groups: List[Group] = []

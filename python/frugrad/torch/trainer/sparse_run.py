@@ -8,7 +8,7 @@ from typing import Any, Callable, List, Sequence, Tuple
 
 import torch
 
-from ..._core import Compressor, Config, Layout
+from ..._core import Compressor, Config, Layout, Tensor
 from .. import sparse_masks
 from ..sparse_masks import Growth, Masked
 from ..sparse_options import SparseOptions, parse
@@ -19,6 +19,9 @@ from .optimizers import FlatOptimizer
 from .workers import DeviceFrames, Exchange, Frames
 
 Exchanged = Tuple[Compressor, Exchange, FlatOptimizer]
+
+# Where all tensors are compressed alike, and no density or selection depends on where one ends, a frame has one section.
+_JOINED = {"segment": "block", "vectors": "sparse", "min_size": "0", "layers": "even", "strict": "off", "frequency": "off"}
 
 
 def read_sparse(text: str, random_weights: bool) -> SparseOptions:
@@ -70,7 +73,9 @@ class PackedFlat(Flat):
             else:
                 self.groups.append(Group(at, end, not whole, not vector))
             at = end
-        self.layout = Layout(tensors)
+        self.layout = self.frame_layout = Layout(tensors)
+        if all(config.option(name) == value for name, value in _JOINED.items()):
+            self.frame_layout = Layout([Tensor(f"{self.names[0]}...{self.names[-1]}", (1, self.n), "linear")])
 
     def spread(self, values: torch.Tensor, n: int) -> torch.Tensor:
         """Packed values at their positions, zero elsewhere."""
@@ -101,7 +106,8 @@ def _move_exchange(old: Exchange, new: Exchange, old_flat: PackedFlat, new_flat:
         return
     for a, b in zip(old.each, new.each):
         if isinstance(old, DeviceFrames):
-            before, after = Compressor(old.planner.config, old_flat.layout), Compressor(new.planner.config, new_flat.layout)
+            before = Compressor(old.planner.config, old_flat.frame_layout)
+            after = Compressor(new.planner.config, new_flat.frame_layout)
             a.to_host(before)
             _move_residual(before, after, old_flat, new_flat, n)
             b.from_host(after)

@@ -125,7 +125,7 @@ class DeviceFrames(Frames):
     def __init__(self, flat: Flat, workers: int, planner: Compressor, steps: int):
         if workers > _cuda.MOST_FRAMES:
             raise ConfigError(f"there are more than {_cuda.MOST_FRAMES} workers")
-        each = [_cuda.CudaCompressor(planner.config, flat.layout, steps, i) for i in range(workers)]
+        each = [_cuda.CudaCompressor(planner.config, flat.frame_layout, steps, i) for i in range(workers)]
         super().__init__(flat, workers, each, planner, flat.grad.device)
 
     def _stream(self) -> int:
@@ -158,7 +158,7 @@ class HostFrames(Frames):
     name = "gather"
 
     def __init__(self, flat: Flat, workers: int, planner: Compressor, steps: int, threads: int):
-        each = [Compressor(planner.config, flat.layout, steps, threads, i) for i in range(workers)]
+        each = [Compressor(planner.config, flat.frame_layout, steps, threads, i) for i in range(workers)]
         super().__init__(flat, workers, each, planner, torch.device("cpu"))
         gpu = flat.grad.is_cuda
         self.values = torch.empty(flat.n, pin_memory=True) if gpu else flat.grad

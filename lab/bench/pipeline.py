@@ -6,12 +6,17 @@
 
 Every stage is a process in a network namespace of its own (tests/net/netns.sh), so it needs root, and build/frugrad-mpi.
 Configs take turns in every round, so that other load affects all of them. Configs are separated by semicolons.
-`wire` is the time from the length of a message to its last byte, of the messages that stage 0 receives in a step.
+`wire` is the time from the length of a message to its last byte, of the messages that stage 0 receives in a step. It
+depends on the load of the machine: bytes that arrive while the stage computes count nothing, and a stage that waits for
+a core counts as waiting for bytes. The limit of a link also lets 128 KB through at once after a pause. `link` depends on
+none of this: what the busiest link carried in one direction, with the headers of all layers and what MPI sends, over its
+rate, by the kernel's counters.
 """
 import argparse
 import json
 import os
 import platform
+import re
 import shlex
 import statistics
 import subprocess
@@ -37,16 +42,23 @@ def arguments():
     return p.parse_args()
 
 
+def bytes_per_second(rate):
+    """Of a rate in the words of tc."""
+    number, unit = re.fullmatch(r"(\d+)([kmg])bit", rate).groups()
+    return int(number) * {"k": 1e3, "m": 1e6, "g": 1e9}[unit] / 8
+
+
 def measure(a, stages, config):
-    """The summary of a run, and its command."""
+    """The summary of a run, its command, and the bytes that the busiest link carried."""
     words = ["train", "--model", a.model, "--batch", str(a.batch), "--accumulate", str(a.accumulate), "--threads", "1",
              "--no-eval", "--steps", str(a.steps), "--stages", str(stages), "--stage-config", config]
-    command = [os.path.join(HERE, "tests", "net", "netns.sh"), "-q", "-p", str(stages), "-r", a.rate, "--", *EAGER,
+    command = [os.path.join(HERE, "tests", "net", "netns.sh"), "-p", str(stages), "-r", a.rate, "--", *EAGER,
                os.path.abspath(os.path.join(a.build, "frugrad-mpi")), *words, "--json", "--quiet"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         sys.exit(f"pipeline: {done.stderr.strip()}")
-    return json.loads(done.stdout), shlex.join(["mpirun", "-n", str(stages), "frugrad", *words])
+    carried = max(map(int, re.findall(r"netns: worker \d+ sent (\d+) bytes", done.stderr)))
+    return json.loads(done.stdout), shlex.join(["mpirun", "-n", str(stages), "frugrad", *words]), carried
 
 
 def main():
@@ -55,21 +67,24 @@ def main():
     for turn in range(a.rounds):
         for stages in map(int, a.stages.split(",")):
             for config in a.configs.split(";"):
-                run, command = measure(a, stages, config)
+                run, command, carried = measure(a, stages, config)
                 r = records.setdefault((stages, config), {
                     "model": a.model, "stages": stages, "config": config, "rate": a.rate, "command": command,
                     "bytes": run["bytes_sent"], "bytes_dense": run["bytes_dense"], "steps": a.steps,
-                    "system": f"{platform.system()} {platform.machine()}", "step_ms": [], "wire_ms": []})
+                    "system": f"{platform.system()} {platform.machine()}", "step_ms": [], "wire_ms": [], "link_ms": []})
                 r["step_ms"].append(run["step_ms"])
                 r["wire_ms"].append(run["time_ms"]["wire"])
+                r["link_ms"].append(1e3 * carried / a.steps / bytes_per_second(a.rate))
                 print(f"pipeline: round {turn + 1}, {stages} stages, {config}: step {run['step_ms']:.0f} ms, wire "
-                      f"{run['time_ms']['wire']:.1f} ms", file=sys.stderr)
-    print("| stages | config | bytes | wire ms | step ms |\n|---|---|---:|---:|---:|")
+                      f"{r['wire_ms'][-1]:.1f} ms, link {r['link_ms'][-1]:.1f} ms", file=sys.stderr)
+    print("| stages | config | bytes | link ms | wire ms | step ms |\n|---|---|---:|---:|---:|---:|")
     for (stages, config), r in records.items():
         dense = records[(stages, "dense")] if (stages, "dense") in records else r
-        wire, step = statistics.median(r["wire_ms"]), statistics.median(r["step_ms"])
-        print(f"| {stages} | `{config}` | {dense['bytes'] / r['bytes']:.2f} x less | {wire:.1f}, "
-              f"{statistics.median(dense['wire_ms']) / wire:.2f} x less | {step:.0f} |")
+        cells = [f"{dense['bytes'] / r['bytes']:.2f} x less"]
+        for name in ("link_ms", "wire_ms"):
+            mine = statistics.median(r[name])
+            cells.append(f"{mine:.1f}, {statistics.median(dense[name]) / mine:.2f} x less")
+        print(f"| {stages} | `{config}` | {' | '.join(cells)} | {statistics.median(r['step_ms']):.0f} |")
     if a.out:
         with open(a.out, "a", encoding="utf-8") as file:
             file.writelines(json.dumps(r) + "\n" for r in records.values())

@@ -35,6 +35,14 @@ typedef struct setting {
 
 #define SETTINGS 24
 
+/* All splits: stages evaluate the same batches together. */
+static uint64_t hash_data(const fgt_data_info *info) {
+    uint64_t hash = frugi_hash_text(FRUGI_HASH_INIT, info->name);
+    for (int i = 0; i < FGT_SPLITS; i++)
+        hash = (hash ^ info->count[i]) * FRUGI_HASH_PRIME;
+    return hash;
+}
+
 static void list_settings(const fgt_worker *w, setting *a) {
     const fgt_run *run = w->run;
     const fgt_job *job = run->job;
@@ -45,7 +53,7 @@ static void list_settings(const fgt_worker *w, setting *a) {
     clip_bits = job->clip_auto ? UINT64_MAX : clip_bits;
     const setting all[SETTINGS] = {
         {"--model", frugi_hash_text(FRUGI_HASH_INIT, run->model.text)},
-        {"--data", frugi_hash_text(FRUGI_HASH_INIT, info->name) ^ info->count[FGT_TRAIN]},
+        {"--data", hash_data(info)},
         {"--method", frugi_hash_text(FRUGI_HASH_INIT, job->method)},
         {"--optimizer", frugi_hash_text(FRUGI_HASH_INIT, run->optimizer)},
         {"--schedule", frugi_hash_text(FRUGI_HASH_INIT, job->schedule)},
@@ -414,8 +422,8 @@ static int open_buckets(fgt_worker *w) {
     if (open_record(w) != FGIO_EXIT_OK)
         return FGIO_EXIT_FAIL;
     want.record = w->record;
-    if (dense && want.bytes == 0)
-        want.bytes = 25u << 20; /* as in other systems */
+    if (dense && want.bytes == 0 && !w->joined) /* joined: the layout has the buckets of fgt_buckets_assign_packed() */
+        want.bytes = 25u << 20;                 /* as in other systems */
     w->clip = fgt_clip_init(job->clip, FGT_CLIP_SMOOTH);
     w->step_seconds = calloc(FGT_STEP_TIMES_MAX, sizeof *w->step_seconds);
     int status = w->step_seconds ? fgt_buckets_create(&want, &w->buckets) : fgio_error("not enough memory");

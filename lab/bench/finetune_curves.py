@@ -25,8 +25,9 @@ import math
 import os
 import statistics
 import subprocess
-import sys
 import time
+
+from job_pool import key, load, run_jobs
 
 BERT = "bert-mini:layers=4,width=128,heads=4,length={},dropout=0"  # weights for 64 places serve fewer as well
 GPT2 = "gpt2:layers=4,width=128,heads=4,length=128,dropout=0"
@@ -174,24 +175,6 @@ def run(a, job):
     return row
 
 
-def key(job):
-    return json.dumps({k: v for k, v in job.items() if v is not None}, sort_keys=True)
-
-
-def load(path):
-    """Rows by job; an incomplete line is ignored, and its run is repeated."""
-    rows = {}
-    if os.path.exists(path):
-        with open(path, encoding="utf-8") as file:
-            for line in file:
-                try:
-                    row = json.loads(line)
-                    rows[key(row["job"])] = row
-                except (ValueError, KeyError):
-                    continue
-    return rows
-
-
 def field(row, name):
     """A field of the program's output; None if it failed."""
     return row.get("result", {}).get(name)
@@ -311,30 +294,12 @@ def plan(a, rows):
 
 
 def run_all(a, rows):
-    begin, running = time.monotonic(), {}
-    with open(a.out, "a", encoding="utf-8") as out, concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:
-        while True:
-            busy = {key(job) for job in running.values()}
-            ready = [j for j in wanted(a, rows) if key(j) not in rows and key(j) not in busy]
-            if time.monotonic() - begin > a.seconds:
-                ready = []
-            for job in ready[: a.jobs - len(running)]:
-                running[pool.submit(run, a, job)] = job
-            if not running:
-                break
-            done, _ = concurrent.futures.wait(running, return_when=concurrent.futures.FIRST_COMPLETED)
-            for one in done:
-                job, row = running.pop(one), one.result()
-                rows[key(job)] = row
-                out.write(json.dumps(row) + "\n")
-                out.flush()
-                metric = TASKS[job["task"]]["metric"]
-                print(f"{time.monotonic() - begin:6.0f} s  {len(rows)} done, {len(running)} running  {key(job)}  "
-                      f"{row.get('failed') or metric + ' ' + str(field(row, metric))}", file=sys.stderr, flush=True)
-    left = len([j for j in wanted(a, rows) if key(j) not in rows])
-    if left:
-        print(f"time is up; {left} runs and those that depend on them are left, the same command goes on",
-              file=sys.stderr)
+    def result(job, row):
+        metric = TASKS[job["task"]]["metric"]
+        return f"{metric} {field(row, metric)}"
+
+    pool = concurrent.futures.ThreadPoolExecutor(a.jobs)
+    run_jobs(a, rows, pool, wanted, lambda job: pool.submit(run, a, job), result)
 
 
 # ---- reading ----

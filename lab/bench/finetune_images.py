@@ -24,7 +24,6 @@ The forward and backward passes run on a GPU if there is one, optimizers of the 
 import argparse
 import concurrent.futures
 import functools
-import json
 import math
 import multiprocessing
 import statistics
@@ -36,7 +35,7 @@ import torch
 import torch.nn.functional as F
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "python"))
-from finetune_curves import key, load  # noqa: E402
+from job_pool import key, load, run_jobs  # noqa: E402
 from frugrad.torch import SGC  # noqa: E402
 from frugrad.torch.trainer.data_files import read  # noqa: E402
 from frugrad.torch.trainer.models import parse_model  # noqa: E402
@@ -248,26 +247,9 @@ def wanted(a, rows):
 
 
 def run_all(a, rows):
-    begin, running = time.monotonic(), {}
     pool = concurrent.futures.ProcessPoolExecutor(a.jobs, mp_context=multiprocessing.get_context("spawn"))
-    with open(a.out, "a", encoding="utf-8") as out, pool:
-        while True:
-            busy = {key(job) for job in running.values()}
-            ready = [j for j in wanted(a, rows) if key(j) not in rows and key(j) not in busy]
-            if time.monotonic() - begin > a.seconds:
-                ready = []
-            for job in ready[: a.jobs - len(running)]:
-                running[pool.submit(run, job, a.data, a.weights)] = job
-            if not running:
-                break
-            done, _ = concurrent.futures.wait(running, return_when=concurrent.futures.FIRST_COMPLETED)
-            for one in done:
-                job, row = running.pop(one), one.result()
-                rows[key(job)] = row
-                out.write(json.dumps(row) + "\n")
-                out.flush()
-                print(f"{time.monotonic() - begin:6.0f} s  {key(job)}  "
-                      f"{row.get('failed') or row['result']['accuracy']}", file=sys.stderr, flush=True)
+    run_jobs(a, rows, pool, wanted, lambda job: pool.submit(run, job, a.data, a.weights),
+             lambda job, row: row["result"]["accuracy"])
 
 
 # ---- reading ----

@@ -44,12 +44,16 @@ class Flat:
             view = self.weights[at:end].view(p.shape)
             view.copy_(p.data)
             p.data, p.grad = view, self.grad[at:end].view(p.shape)
-            last = self.groups[-1] if self.groups else None
-            if last is not None and (last.compressed, last.decays) == (not whole, not vector):
-                self.groups[-1] = last._replace(end=end)
-            else:
-                self.groups.append(Group(at, end, not whole, not vector))
+            self._add_group(Group(at, end, not whole, not vector))
             at = end
+
+    def _add_group(self, group: Group) -> None:
+        """Append a range behind the last group, or extend that group if both are treated the same."""
+        last = self.groups[-1] if self.groups else None
+        if last is not None and (last.compressed, last.decays) == (group.compressed, group.decays):
+            self.groups[-1] = last._replace(end=group.end)
+        else:
+            self.groups.append(group)
 
     def groups_without(self, tensors: Iterable[int]) -> List[Group]:
         """The groups without some tensors: what is left of each, in one or several ranges."""

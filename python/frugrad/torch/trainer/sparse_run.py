@@ -67,11 +67,7 @@ class PackedFlat(Flat):
             tensors.append(tensor._replace(offset=None) if vector or size == tensor.elements else tensor._replace(
                 offset=None, shape=(1, size), heads=0, kv_heads=0, module=0, input_first=False))
             whole, end = size < least or (vector and dense), at + size
-            last = self.groups[-1] if self.groups else None
-            if last is not None and (last.compressed, last.decays) == (not whole, not vector):
-                self.groups[-1] = last._replace(end=end)
-            else:
-                self.groups.append(Group(at, end, not whole, not vector))
+            self._add_group(Group(at, end, not whole, not vector))
             at = end
         self.layout = self.frame_layout = Layout(tensors)
         if all(config.option(name) == value for name, value in _JOINED.items()):

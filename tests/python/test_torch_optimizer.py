@@ -136,6 +136,16 @@ class Alone(unittest.TestCase):
         self.assertIs(frugrad.torch.optimizer(model, converted), converted)
         with self.assertRaisesRegex(RuntimeError, "of what that returned"):
             given.step()
+        with self.assertRaisesRegex(RuntimeError, "make the scheduler for what that returned"):
+            torch.optim.lr_scheduler.StepLR(given, 1)
+
+    def test_parameters_of_another_model_and_shared_ones_are_refused(self):
+        model = mlp()
+        first, second = (frugrad.torch.optimizer(model, torch.optim.SGD(model.parameters(), lr=1)) for _ in range(2))
+        with self.assertRaisesRegex(ValueError, "no parameter of this model: make it from model.parameters"):
+            DDPState(mlp(), "frugrad", first)
+        with self.assertRaisesRegex(ValueError, "in more than one optimizer"):
+            DDPState(model, "frugrad", [first, second])
 
 
 def trained(kind):

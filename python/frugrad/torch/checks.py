@@ -1,6 +1,6 @@
 """Refusals of arguments that cannot work, each a sentence that says what was given and what to write."""
 
-from typing import Any, List
+from typing import Any, Iterable, List, Sequence
 
 import torch
 
@@ -47,6 +47,16 @@ def require_optimizer(value: Any, where: str) -> torch.optim.Optimizer:
     if isinstance(getattr(value, "optimizer", None), torch.optim.Optimizer):
         raise TypeError(f"{where}: this is a {type(value).__name__}, which has an optimizer; give the optimizer itself")
     raise TypeError(f"{where}: an optimizer is wanted (torch.optim.SGD, AdamW, ...), not a {type(value).__name__}")
+
+
+def refuse_other_parameters(optimizers: Sequence[torch.optim.Optimizer], parameters: Iterable[torch.Tensor],
+                            what_to_do: str) -> None:
+    """Refuse optimizers that have no parameter of the model, or a parameter twice."""
+    held = [id(p) for each in optimizers for group in each.param_groups for p in group["params"]]
+    if optimizers and not set(held).intersection(map(id, parameters)):
+        raise ValueError(f"the optimizer has no parameter of this model: {what_to_do}")
+    if len(set(held)) < len(held):
+        raise ValueError("a parameter is in more than one optimizer, or twice in one: it would step twice")
 
 
 def refuse_scheduled(optimizer: torch.optim.Optimizer, where: str) -> None:

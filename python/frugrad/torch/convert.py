@@ -154,6 +154,20 @@ class ConvertedOptimizer(torch.optim.Optimizer):
         self._inner.state = self.state
 
 
+class _GivenStep:
+    """In place of ``step()`` of an optimizer that was given: refuses to be called, and to be followed by a scheduler,
+    which replaces the method and asks for its parts."""
+
+    def __call__(self, *_: Any, **__: Any) -> None:
+        raise RuntimeError("this optimizer was given to frugrad.torch.optimizer(): call step() of what that returned")
+
+    def _refuse_scheduler(self) -> None:
+        raise RuntimeError("this optimizer was given to frugrad.torch.optimizer(): make the scheduler for what that"
+                           " returned")
+
+    __func__ = __self__ = property(_refuse_scheduler)
+
+
 def optimizer(model: torch.nn.Module, torch_optimizer: torch.optim.Optimizer) -> ConvertedOptimizer:
     """A usual optimizer for compressed gradients: ``torch.optim`` SGD, Adam, AdamW or Muon, at the rate that it has::
 
@@ -184,9 +198,5 @@ def optimizer(model: torch.nn.Module, torch_optimizer: torch.optim.Optimizer) ->
                          " gradients are seldom and large; leave it out")
     refuse_scheduled(given, "frugrad.torch.optimizer()")
     converted = ConvertedOptimizer(given)
-
-    def refuse(*_: Any, **__: Any) -> None:
-        raise RuntimeError("this optimizer was given to frugrad.torch.optimizer(): call step() of what that returned")
-
-    given.step = refuse
+    given.step = _GivenStep()
     return converted

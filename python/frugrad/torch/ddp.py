@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from .._core import Tensor
 from .._lib import MAX_DIMS, CommError
 from . import checkpoint
-from .checks import refuse_sharded, require_model, require_optimizer
+from .checks import refuse_other_parameters, refuse_sharded, require_model, require_optimizer
 from .config import DENSE_START, check, hook_config
 from .convert import ConvertedOptimizer, bare
 from .device import DeviceEngine, device_engine
@@ -199,6 +199,9 @@ class DDPState:
         if converted and self._model is None:
             raise ValueError("DDPState: with an optimizer of frugrad.torch.optimizer() give the model too:"
                              " DDPState(model, config, optimizer=optimizer)")
+        if self._model is not None:
+            refuse_other_parameters(optimizers, self._model.parameters(),
+                                    "make it from model.parameters(), after all that replaces them")
         compressed = compressed_parameters(self._known, self.config, self.total_steps) if converted else set()
         if converted and not compressed and self._reduce != "dense":
             warnings.warn("nothing is compressed: all parameters of the model are vectors or have fewer than"

@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from .._core import Config, Tensor
 from ._floats import bytes_tensor, warn_once
-from .checks import refuse_deepspeed, require_model
+from .checks import refuse_deepspeed, refuse_other_parameters, require_model
 from .config import check, hook_config, with_dense_start
 from .convert import ConvertedOptimizer
 from .ddp import listed, uncompiled
@@ -141,10 +141,8 @@ class FSDPState:
         tensors = {chunk.parameter.name: chunk.tensor() for chunk in self._plan.chunks(self._piece)}
         compressed = compressed_parameters(tensors, self.config, self._plan.total_steps)
         named = [(name, p) for unit in self._units for name, p in unit.parameters()]
-        held = {id(p) for each in optimizers for group in each.param_groups for p in group["params"]}
-        if optimizers and not any(id(p) in held for _, p in named):
-            raise ValueError("the optimizer has no parameter of this model: make it after fully_shard(), and after"
-                             " to_empty(), which replace parameters")
+        refuse_other_parameters(optimizers, (p for _, p in named),
+                                "make it after fully_shard(), and after to_empty(), which replace parameters")
         ids = {id(p) for name, p in named if name in compressed}
         for each in optimizers:
             if isinstance(each, ConvertedOptimizer):

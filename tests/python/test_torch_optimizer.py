@@ -2,6 +2,7 @@
 
 import copy
 import unittest
+import warnings
 
 import support
 from ddp_helpers import batch, begin, flat, mlp, nn, torch, wrap
@@ -138,6 +139,17 @@ class Alone(unittest.TestCase):
             given.step()
         with self.assertRaisesRegex(RuntimeError, "make the scheduler for what that returned"):
             torch.optim.lr_scheduler.StepLR(given, 1)
+
+    def test_passes_that_are_all_exchanged_are_warned_of(self):
+        for exchanges, warned in (((1, 2, 5, 6, 8, 10, 11), 0), ((2, 4, 6, 8), 1)):
+            model = mlp()
+            optimizer = frugrad.torch.optimizer(model, torch.optim.SGD(model.parameters(), lr=0))
+            state = DDPState(model, "frugrad", optimizer)
+            with warnings.catch_warnings(record=True) as shown:
+                warnings.simplefilter("always")
+                for state.step in exchanges:
+                    optimizer.step()
+            self.assertEqual(len([w for w in shown if "no_sync" in str(w.message)]), warned)
 
     def test_parameters_of_another_model_and_shared_ones_are_refused(self):
         model = mlp()

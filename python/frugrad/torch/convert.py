@@ -91,6 +91,8 @@ class ConvertedOptimizer(torch.optim.Optimizer):
         self._compressed: Set[int] = set()  # ids of the parameters with a residual
         self._merged = False  # whether the residual is the momentum by now
         self._unhooked = 0  # steps before any call of the hook
+        self._exchanges = 0  # of gradients, until the last step
+        self._repeated = 0  # steps in succession with several exchanges
 
     @property
     def kind(self) -> str:
@@ -113,8 +115,10 @@ class ConvertedOptimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        if not self._merged and self._rule is not None and self._rule.merges:
-            self._begin_merging(self._source)
+        if self._source is not None and self._rule is not None and self._rule.merges:
+            if not self._merged:
+                self._begin_merging(self._source)
+            self._watch_accumulation(self._source.step)
         self._inner.param_groups = self.step_groups()
         self._inner.step()
         return loss
@@ -133,6 +137,15 @@ class ConvertedOptimizer(torch.optim.Optimizer):
             if self._unhooked > 1:  # the first may be that by which torch.distributed.checkpoint makes a state to load
                 warn_once("the hook was not called in backward(): nothing is compressed. Is it registered, by"
                           " ddp.register_comm_hook(state, frugrad.torch.hook)? (Lightning does not do that on CPUs)")
+
+    def _watch_accumulation(self, exchanges: int) -> None:
+        """Warn of passes that are all exchanged; a step that a GradScaler has skipped is no such one."""
+        self._repeated = self._repeated + 1 if exchanges > self._exchanges + 1 else 0
+        self._exchanges = exchanges
+        if self._repeated == 3:
+            warn_once("gradients were exchanged several times before each step(), and every time the momentum in the"
+                      " residual decays: put all backward passes but the last into `with ddp.no_sync():` (FSDP2:"
+                      " set_requires_gradient_sync(False))")
 
     def _parts(self, group: Dict[str, Any]) -> List[Dict[str, Any]]:
         """A param group as it is, or its parameters that are sent whole and those that are compressed."""

@@ -274,6 +274,25 @@ static void another_run_does_not_resume(void **state) {
     }
 }
 
+/* The residual of joined tensors has no boundaries of parameters, and depends on the buckets. */
+static void joined_tensors_resume(void **state) {
+    (void)state;
+    fgt_job job = sparse_job(kinds[2], "frugrad,vectors=sparse", 2);
+    char middle[512];
+    job.optimizer = "adam-merged";
+    job.save = path_under("run");
+    train_job(&job, NULL);
+    snprintf(middle, sizeof middle, "%s", checkpoint_under("run", 4));
+    job.save = NULL;
+    job.resume = middle;
+    job.bucket_bytes = 4096;
+    refuse(&job, "another --bucket");
+    job.bucket_bytes = 0;
+    job.workers = 3;
+    train_job(&job, NULL);
+    remove_folder(path_under("run"));
+}
+
 static void long_methods_are_not_cut(void **state) {
     (void)state;
     char method[1100] = "frugrad";
@@ -379,6 +398,7 @@ int main(void) {
         cmocka_unit_test(bad_bits_are_refused),
         cmocka_unit_test(a_quantized_run_resumes_with_the_same_bits),
         cmocka_unit_test(another_run_does_not_resume),
+        cmocka_unit_test(joined_tensors_resume),
         cmocka_unit_test(long_methods_are_not_cut),
         cmocka_unit_test(weights_of_a_checkpoint_are_quantized),
         cmocka_unit_test(the_number_of_workers_changes_rounding_only),

@@ -31,6 +31,20 @@ static size_t elements_of(const fgt_param *p) {
     return p->rows * p->cols;
 }
 
+/* The range of a parameter in the compressor's layout. With masks, where its tensors may be joined: of all parameters. */
+static frug_range range_of(const restore_state *r, const fgt_param *p) {
+    frug_range all = {0, 0};
+    if (r->state->mask == NULL)
+        return (frug_range){p->tensor.offset, elements_of(p)};
+    for (; p != NULL; p = p->next)
+        all.count += p->packed_count;
+    return all;
+}
+
+static const fgt_param *next_range(const restore_state *r, const fgt_param *p) {
+    return r->state->mask == NULL ? p->next : NULL;
+}
+
 static int alloc_memory(restore_state *r) {
     size_t largest = 0;
     if (r->redistribute && r->state->own_optimizer)
@@ -40,8 +54,8 @@ static int alloc_memory(restore_state *r) {
     int code = fgt_checkpoint_blobs_alloc(&r->blobs, r->state);
     if (code != FGIO_EXIT_OK || !r->redistribute || r->state->compressor == NULL)
         return code;
-    for (const fgt_param *p = r->state->graph->params; p != NULL; p = p->next)
-        largest = elements_of(p) > largest ? elements_of(p) : largest;
+    for (const fgt_param *p = r->state->graph->params; p != NULL; p = next_range(r, p))
+        largest = range_of(r, p).count > largest ? range_of(r, p).count : largest;
     r->residual_sum = calloc((size_t)r->state->graph->elements + 1, sizeof *r->residual_sum);
     r->residual = malloc((largest + 1) * sizeof *r->residual);
     return r->residual_sum != NULL && r->residual != NULL
@@ -85,7 +99,7 @@ static int find_part(const fgt_checkpoint *c, fgt_checkpoint_part *part) {
                           fgio_shape_text(want->ndim, want->shape, wants, sizeof wants));
     if (!same)
         return fgio_error("%s: '%s' has %" PRIu64 " bytes, this run's has %" PRIu64
-                          ": it was written with another method, optimizer or model",
+                          ": it was written with another method, optimizer or model, or by another version",
                           file->path, want->name, item->count * fgio_dtype_size(item->dtype), part->bytes);
     part->item.offset = item->offset;
     return FGIO_EXIT_OK;
@@ -123,14 +137,8 @@ static int read_chunk(restore_state *r, const fgt_checkpoint_part *part, uint64_
     return FGIO_EXIT_OK;
 }
 
-/* A parameter in the compressor's layout. */
-static frug_range range_of(const restore_state *r, const fgt_param *p) {
-    return r->state->mask != NULL ? (frug_range){p->packed_offset, p->packed_count}
-                                  : (frug_range){p->tensor.offset, elements_of(p)};
-}
-
 static int add_residual(restore_state *r) {
-    for (const fgt_param *p = r->state->graph->params; p != NULL; p = p->next) {
+    for (const fgt_param *p = r->state->graph->params; p != NULL; p = next_range(r, p)) {
         frug_range range = range_of(r, p);
         float *residual_sum = r->residual_sum + range.begin;
         if (frug_compressor_get_residual(r->state->compressor, range, r->residual) != FRUG_OK)
@@ -143,7 +151,7 @@ static int add_residual(restore_state *r) {
 
 static int set_mean_residual(restore_state *r) {
     float old = (float)r->file->workers;
-    for (const fgt_param *p = r->state->graph->params; p != NULL; p = p->next) {
+    for (const fgt_param *p = r->state->graph->params; p != NULL; p = next_range(r, p)) {
         frug_range range = range_of(r, p);
         float *residual_sum = r->residual_sum + range.begin;
         for (size_t i = 0; i < range.count; i++)

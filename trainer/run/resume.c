@@ -101,6 +101,8 @@ static void set_settings(metadata_builder *metadata, const fgt_worker *w) {
     set_text(metadata, "sparse", run->job->sparse ? run->job->sparse : ""); /* before the method, which it changes */
     set_text(metadata, "method", frug_config_text(w->run->config));
     set_optimizer(metadata, w);
+    if (w->joined) /* the tensors of a bucket are one */
+        set_count(metadata, "bucket", run->job->bucket_bytes);
     if (run->job->tune)
         set_text(metadata, "head", run->job->tune->head);
     set_text(metadata, "schedule", run->job->schedule);
@@ -344,8 +346,10 @@ static bool same_method(const char *saved, const char *current) {
     return same;
 }
 
+/* Earlier checkpoints have no --bucket, nor joined tensors: the lengths of their residuals tell. */
 static bool same_setting(const char *key, const char *saved, const char *current) {
-    return strcmp(saved, current) == 0 || (strcmp(key, "method") == 0 && same_method(saved, current));
+    return strcmp(saved, current) == 0 || (strcmp(key, "method") == 0 && same_method(saved, current)) ||
+           (strcmp(key, "bucket") == 0 && *saved == '\0');
 }
 
 static int check_settings(const fgt_worker *w, const json_t *metadata) {

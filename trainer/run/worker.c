@@ -312,37 +312,45 @@ static int join_layout(fgt_worker *w) {
     return joins_tensors(w) ? fgt_mask_layout_joined(w->graph, &w->joined) : FGIO_EXIT_OK;
 }
 
-/* The optimizer has the tensors as they are, because only matrices decay; it reads what a compressor of these sends. */
-static frug_status create_optimizer(fgt_worker *w, const frug_compressor *sending, frug_optimizer **optimizer) {
-    const fgt_run *run = w->run;
+/* For joined tensors: the optimizer has them as they are, because only matrices decay, and takes its options from a
+ * compressor that has them so. */
+static frug_status create_unjoined_optimizer(const fgt_worker *w, frug_optimizer **optimizer) {
     frug_compressor_options options = exchange_options(w);
-    frug_compressor *read = NULL;
-    if (!w->joined)
-        return frug_optimizer_create(run->optimizer, w->layout, sending, optimizer);
-    frug_status status = frug_compressor_create(run->config, w->layout, &options, &read);
+    frug_compressor *unjoined = NULL;
+    frug_status status = frug_compressor_create(w->run->config, w->layout, &options, &unjoined);
     if (status == FRUG_OK)
-        status = frug_optimizer_create(run->optimizer, w->layout, read, optimizer);
-    frug_compressor_destroy(read);
+        status = frug_optimizer_create(w->run->optimizer, w->layout, unjoined, optimizer);
+    frug_compressor_destroy(unjoined);
     return status;
 }
 
-int fgt_worker_create_exchange(fgt_worker *w, frug_reducer **reducer, frug_optimizer **optimizer) {
-    const fgt_run *run = w->run;
+static int create_reducer(fgt_worker *w, frug_reducer **reducer) {
     frug_compressor_options options = exchange_options(w);
+    const frug_layout *layout = w->joined ? w->joined : w->layout;
+    if (w->run->job->alone || fgt_option_is(w->run->config, "reduce", "gossip"))
+        return FGIO_EXIT_OK;
+    frug_status status = frug_reducer_create(w->run->config, layout, &options, w->exchange_comm, reducer);
+    return status == FRUG_OK ? FGIO_EXIT_OK : fgt_worker_error(w, "exchange", status);
+}
+
+int fgt_worker_create_exchange(fgt_worker *w, frug_reducer **reducer, frug_optimizer **optimizer) {
     frug_reducer *made = NULL;
-    int joined = join_layout(w);
-    if (joined != FGIO_EXIT_OK)
-        return joined;
-    if (!run->job->alone && !fgt_option_is(run->config, "reduce", "gossip")) {
-        frug_status status =
-            frug_reducer_create(run->config, w->joined ? w->joined : w->layout, &options, w->exchange_comm, &made);
-        if (status != FRUG_OK)
-            return fgt_worker_error(w, "exchange", status);
-    }
-    if (create_optimizer(w, made ? frug_reducer_compressor(made) : NULL, optimizer) != FRUG_OK) {
+    frug_optimizer *steps = NULL;
+    int status = join_layout(w);
+    if (status == FGIO_EXIT_OK && w->joined && create_unjoined_optimizer(w, &steps) != FRUG_OK)
+        status = fgio_library_error("--optimizer");
+    if (status == FGIO_EXIT_OK)
+        status = create_reducer(w, &made);
+    if (status == FGIO_EXIT_OK && !w->joined &&
+        frug_optimizer_create(w->run->optimizer, w->layout, made ? frug_reducer_compressor(made) : NULL, &steps) !=
+            FRUG_OK)
+        status = fgio_library_error("--optimizer");
+    if (status != FGIO_EXIT_OK) {
         frug_reducer_destroy(made);
-        return fgio_library_error("--optimizer");
+        frug_optimizer_destroy(steps);
+        return status;
     }
+    *optimizer = steps;
     *reducer = made;
     return FGIO_EXIT_OK;
 }

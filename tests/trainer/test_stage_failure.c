@@ -1,12 +1,14 @@
 /*
  * test_stage_failure.c - a stage that fails at any message, in training and in evaluation: the others end at once, long
- * before their timeout. The linker puts __wrap_frug_comm_post() in the place of frug_comm_post().
+ * before their timeout. After a stage that stops they end at their timeout. The linker puts __wrap_frug_comm_post() in
+ * the place of frug_comm_post(), and the same for frug_comm_allgather().
  */
 #include "base/clock.h"
 #include "support/stderr_capture.h"
 #include "trainer/job_helpers.h"
 
 #include <stdatomic.h>
+#include <time.h>
 
 #define TIMEOUT 20.0 /* seconds, of a stage that waits for another one */
 #define STRIDE  3    /* not every message, for time */
@@ -16,19 +18,40 @@ static struct {
     int rank;
     atomic_int posts_left;
     const uint64_t *length; /* sent in place of the true one; NULL: the post itself fails */
+    bool forever;           /* and all posts after it */
 } fault;
 
 frug_status __real_frug_comm_post(frug_comm *comm, frug_message *m);
 frug_status __wrap_frug_comm_post(frug_comm *comm, frug_message *m);
 
 frug_status __wrap_frug_comm_post(frug_comm *comm, frug_message *m) {
-    if (frug_comm_rank(comm) != fault.rank || (fault.length && (!m->sending || m->bytes != sizeof *fault.length)) ||
-        atomic_fetch_sub(&fault.posts_left, 1) != 1)
+    if (frug_comm_rank(comm) != fault.rank || (fault.length && (!m->sending || m->bytes != sizeof *fault.length)))
+        return __real_frug_comm_post(comm, m);
+    const int left = atomic_fetch_sub(&fault.posts_left, 1);
+    if (left > 1 || (left < 1 && !fault.forever))
         return __real_frug_comm_post(comm, m);
     if (!fault.length)
-        return frug_set_last_error(FRUG_ERR_MEMORY, "no memory for a message");
+        return frug_set_last_error(FRUG_ERR_MEMORY,
+                                   left == 1 ? "no memory for a message" : "no memory for the failure");
     m->data = (void *)(uintptr_t)fault.length;
     return __real_frug_comm_post(comm, m);
+}
+
+/** A stage that stops for longer than two timeouts, before its gather with this number at the end of passes. */
+static struct {
+    double timeout;
+    atomic_int gathers_left; /* of rank 1 */
+} stop;
+
+frug_status __real_frug_comm_allgather(frug_comm *comm, const void *mine, size_t bytes, void *all);
+frug_status __wrap_frug_comm_allgather(frug_comm *comm, const void *mine, size_t bytes, void *all);
+
+frug_status __wrap_frug_comm_allgather(frug_comm *comm, const void *mine, size_t bytes, void *all) {
+    const long ms = (long)(3e3 * stop.timeout);
+    const struct timespec pause = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+    if (frug_comm_rank(comm) == 1 && bytes == sizeof(uint64_t) && atomic_fetch_sub(&stop.gathers_left, 1) == 1)
+        nanosleep(&pause, NULL);
+    return __real_frug_comm_allgather(comm, mine, bytes, all);
 }
 
 static fgt_job failing_job(const char *model) {
@@ -90,7 +113,7 @@ static void a_failed_stage_reaches_the_others(void **state) {
         }
 }
 
-/* One is no code of a failed stage: there are at most 64. */
+/* UINT64_MAX - 128 is the first length below the codes of failed stages. */
 static void lengths_are_checked(void **state) {
     (void)state;
     static const uint64_t lengths[] = {UINT64_MAX - 128, UINT64_MAX / 2, 0, 5};
@@ -104,10 +127,57 @@ static void lengths_are_checked(void **state) {
     fault.length = NULL;
 }
 
+/* The first gather is in training, the second one in evaluation. */
+static void a_stopped_stage_costs_one_timeout(void **state) {
+    (void)state;
+    fgt_job job = failing_job("lenet");
+    fgt_report report;
+    stderr_capture capture;
+    stop.timeout = job.timeout = 0.5;
+    job.clip = 0;
+    fault.rank = -1;
+    for (int at = 1; at <= 2; at++) {
+        atomic_store(&stop.gathers_left, at);
+        stderr_capture_begin(&capture);
+        int status = fgt_job_train(&job, NULL, &report);
+        const char *text = stderr_capture_end(&capture);
+        assert_int_equal(status, FGIO_EXIT_FAIL);
+        assert_true(atomic_load(&stop.gathers_left) <= 0);
+        for (int rank = 0; rank < 3; rank += 2) {
+            char start[64];
+            snprintf(start, sizeof start, "timeout: rank %d received nothing", rank);
+            const char *first = strstr(text, start);
+            if (!first || strstr(first + 1, start))
+                fail_msg("not one timeout of rank %d in: %s", rank, text);
+        }
+    }
+}
+
+/* The others cannot receive the failure, and end at their timeout. */
+static void the_first_error_is_reported(void **state) {
+    (void)state;
+    fgt_job job = failing_job("lenet");
+    fgt_report report;
+    stderr_capture capture;
+    job.timeout = 0.5;
+    fault.rank = 1;
+    fault.forever = true;
+    atomic_store(&fault.posts_left, 10);
+    stderr_capture_begin(&capture);
+    int status = fgt_job_train(&job, NULL, &report);
+    const char *text = stderr_capture_end(&capture);
+    fault.forever = false;
+    assert_int_equal(status, FGIO_EXIT_FAIL);
+    if (!strstr(text, "no memory for a message") || strstr(text, "no memory for the failure"))
+        fail_msg("not the first error: %s", text);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_failed_stage_reaches_the_others),
         cmocka_unit_test(lengths_are_checked),
+        cmocka_unit_test(a_stopped_stage_costs_one_timeout),
+        cmocka_unit_test(the_first_error_is_reported),
     };
     return cmocka_run_group_tests(tests, make_job_folder, remove_job_folder);
 }

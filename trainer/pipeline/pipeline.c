@@ -6,12 +6,14 @@
 #include "trainer/base/counted_alloc.h"
 #include "trainer/data/data_set.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { TAG_FORWARD, TAG_BACKWARD };
 
-#define UNCONFIRMED_MAX 2u /* messages of an evaluation; a link has as many slots */
+#define UNCONFIRMED_MAX 2u   /* messages of an evaluation; a link has as many slots */
+#define ERROR_TEXT      512u /* bytes of frug_last_error() */
 
 /** The links of a chunk; NULL where there is no chunk before or after it. */
 typedef struct chunk_links {
@@ -36,6 +38,7 @@ struct fgt_pipeline {
     chunk_links links[2];
     uint32_t unconfirmed[2]; /* by the stage after each chunk, in an evaluation */
     fgt_stage_failure failure;
+    bool unsent;   /* the failure could not be sent on, so that another stage waits for this one to end */
     float *memory; /* of samples */
     uint64_t memory_floats;
 };
@@ -223,24 +226,28 @@ static void take_failure(fgt_pipeline *p, const fgt_channel *channel) {
         p->failure = fgt_channel_failure(channel);
 }
 
-static void send_failure(const fgt_pipeline *p, fgt_channel *channel) {
-    if (channel)
-        fgt_channel_fail(channel, p->failure);
+static void send_failure(fgt_pipeline *p, fgt_channel *channel) {
+    if (channel && fgt_channel_fail(channel, p->failure) != FRUG_OK)
+        p->unsent = true;
 }
 
-/* After an error of this stage, or of another one: sends it on. */
+/* After an error of this stage, or of another one: sends it on. Its text remains frug_last_error(). */
 static void fail_links(fgt_pipeline *p, frug_status status) {
+    char text[ERROR_TEXT];
+    snprintf(text, sizeof text, "%s", frug_last_error());
     for (uint32_t i = 0; i < p->chunks; i++) {
         take_failure(p, p->links[i].in);
         take_failure(p, p->links[i].out_gradient);
     }
-    const bool lost = status == FRUG_ERR_COMM && strstr(frug_last_error(), "timeout");
+    const bool lost = status == FRUG_ERR_COMM && strstr(text, "timeout");
     if (!p->failure.failed)
         p->failure = (fgt_stage_failure){.failed = true, .lost = lost, .stage = p->stage};
     for (uint32_t i = 0; i < p->chunks; i++) {
         send_failure(p, p->links[i].out);
         send_failure(p, p->links[i].in_gradient);
     }
+    if (p->unsent)
+        frug_set_last_error(status, text);
 }
 
 static frug_status finish_links(fgt_pipeline *p) {
@@ -254,17 +261,21 @@ static frug_status finish_links(fgt_pipeline *p) {
     return status;
 }
 
-/* A stage whose passes are complete would not receive the failure of another one, which does not receive what was sent
- * to it either. So all stages exchange whether they have failed, unless one cannot take part. status: of this stage,
- * which has sent its failure on. */
+/* A stage that has completed its passes receives nothing more, so not the failure of another stage either. So all
+ * stages gather who has failed, unless one cannot take part. status: of this stage, which has sent its failure on. */
 static frug_status end_passes(fgt_pipeline *p, frug_status status) {
-    const bool failed = p->failure.failed;
     uint64_t mine = fgt_stage_failure_code(p->failure), all[FGT_STAGES_MAX];
-    if (p->failure.lost)
+    char text[ERROR_TEXT];
+    if (p->failure.lost || p->unsent)
         return status;
+    snprintf(text, sizeof text, "%s", frug_last_error());
     frug_status gathered = frug_comm_allgather(p->options.comm, &mine, sizeof mine, all);
-    if (failed || gathered != FRUG_OK)
-        return failed ? status : gathered;
+    if (p->failure.failed)
+        return gathered == FRUG_OK ? status : frug_set_last_error(status, text);
+    if (gathered != FRUG_OK) {
+        p->failure = (fgt_stage_failure){.failed = true, .lost = true, .stage = p->stage};
+        return gathered;
+    }
     for (uint32_t i = 0; i < p->plan.stages && !p->failure.failed; i++)
         p->failure = fgt_stage_failure_of(all[i]);
     return p->failure.failed ? fgt_stage_failure_error(p->failure) : finish_links(p);

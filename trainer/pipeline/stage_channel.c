@@ -269,11 +269,13 @@ frug_status fgt_channel_receive(fgt_channel *c, const uint64_t *ids, uint32_t n,
     return status;
 }
 
-void fgt_channel_fail(fgt_channel *c, fgt_stage_failure failure) {
+frug_status fgt_channel_fail(fgt_channel *c, fgt_stage_failure failure) {
     slot *s = &c->failure;
     s->length = fgt_stage_failure_code(failure);
     s->message[1].done = 1;
-    s->busy = post(c, &s->message[0], &s->length, sizeof s->length) == FRUG_OK;
+    frug_status status = post(c, &s->message[0], &s->length, sizeof s->length);
+    s->busy = status == FRUG_OK;
+    return status;
 }
 
 frug_status fgt_channel_finish(fgt_channel *c) {

@@ -75,7 +75,7 @@ frug_status fgt_channel_receive(fgt_channel *channel, const uint64_t *ids, uint3
 
 /** Tells the peer that a stage has failed, in place of the next message, and returns at once. Nothing can be sent
  * afterwards. */
-void fgt_channel_fail(fgt_channel *channel, fgt_stage_failure failure);
+frug_status fgt_channel_fail(fgt_channel *channel, fgt_stage_failure failure);
 
 /** What the peer sent in place of a message: fgt_channel_receive() has returned FRUG_ERR_REMOTE. */
 fgt_stage_failure fgt_channel_failure(const fgt_channel *channel);

@@ -160,12 +160,14 @@ int fgt_worker_evaluate(fgt_worker *w, fgt_split split, fgt_eval_result *quality
     worker_score mine = {0}, *all = calloc((size_t)w->size, sizeof *all);
     fgt_score sum = {0};
     float *own = NULL;
-    int failed = 0;
+    bool failed = false;
     fgt_worker_save_buffers(w);
     frug_status status = !all ? FRUG_ERR_MEMORY : w->gossip ? use_mean_weights(w, &own) : broadcast_buffers(w);
     if (status == FRUG_OK) {
         mine.status = score_batches(w, split, &mine);
-        status = frug_comm_allgather(w->comm, &mine, sizeof mine, all);
+        failed = w->pipeline && fgt_pipeline_has_failed(w->pipeline);
+        if (!failed) /* else no stage gathers: one may not be able to */
+            status = frug_comm_allgather(w->comm, &mine, sizeof mine, all);
     }
     for (int i = 0; status == FRUG_OK && i < w->size; i++) {
         fgt_score_add(&sum, &all[i].score);

@@ -151,6 +151,13 @@ static void memory_of_samples_is_estimated(void **state) {
     train_job(&job, NULL);
     job.stage_feedback = "sample";
     assert_refused(&job, ", and each stage for --stage-feedback 18.82 MB"); /* 6 x 14 x 14 floats a sample */
+    job.samples = 8000;
+    assert_refused(&job, "hint: without --stage-feedback it would take about ");
+    job.stage_feedback = NULL;
+    job.stages = 3;
+    job.memory_bytes = 1000000;
+    assert_refused(&job, "3 stages together take 2 times these: weights");
+    assert_refused(&job, "fewer --stages or a smaller model take less");
 }
 
 static void what_does_not_go_together_is_refused(void **state) {

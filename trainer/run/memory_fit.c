@@ -17,10 +17,14 @@ static uint64_t local_workers(const fgt_run *run) {
     return stages ? (stages + 1) / 2 : (uint64_t)fgt_group_local_size((int)run->job->workers);
 }
 
+/* Of all stages of this machine. */
+static uint64_t samples_sum(const fgt_run *run, const fgt_memory_need *need) {
+    return (uint64_t)fgt_group_local_size((int)run->job->stages) * need->samples;
+}
+
 /* Of all workers of this machine. */
 static uint64_t machine_sum(const fgt_run *run, const fgt_memory_need *need) {
-    return local_workers(run) * fgt_memory_need_sum(need) +
-           (uint64_t)fgt_group_local_size((int)run->job->stages) * need->samples;
+    return local_workers(run) * fgt_memory_need_sum(need) + samples_sum(run, need);
 }
 
 /* For all workers of this machine; workers of an MPI job each have a process limit too. */
@@ -118,36 +122,49 @@ static const char *size_text(uint64_t bytes, char dst[32]) {
     return fgio_bytes_text(bytes, dst, 32);
 }
 
-/* Suggests options with their memory, each with the smallest micro-batches. */
-static void suggest_fixes(const fgt_run *run, uint64_t workers, uint64_t all) {
+/* Suggests options with their memory, each with the smallest micro-batches. samples: for --stage-feedback. */
+static void suggest_fixes(const fgt_run *run, uint64_t workers, uint64_t samples, uint64_t all) {
+    const char *smaller = workers == 1       ? "a smaller model takes less"
+                          : run->job->stages ? "fewer --stages or a smaller model take less"
+                                             : "fewer --workers or a smaller model take less";
     char a[32], b[32];
     fgt_memory_need few = {0}, most = {0};
     fgt_keep keep = fgt_run_keep(run);
     bool blocks = keep == FGT_KEEP_ALL && fgt_memory_estimate(run, run->batch, FGT_KEEP_BLOCKS, &few) == FGIO_EXIT_OK;
-    if (fgt_memory_estimate(run, run->batch, keep, &most) == FGIO_EXIT_OK && machine_sum(run, &most) < all)
-        fgio_hint("--accumulate %u would take about %s%s%s%s", run->batch, size_text(machine_sum(run, &most), a),
-                  blocks ? ", with --recompute " : "", blocks ? size_text(machine_sum(run, &few), b) : "",
-                  workers > 1 ? "; fewer --workers or a smaller model take less" : "; a smaller model takes less");
+    if (samples > all / 2)
+        fgio_hint("without --stage-feedback it would take about %s", size_text(all - samples, a));
+    else if (fgt_memory_estimate(run, run->batch, keep, &most) == FGIO_EXIT_OK && machine_sum(run, &most) < all)
+        fgio_hint("--accumulate %u would take about %s%s%s; %s", run->batch, size_text(machine_sum(run, &most), a),
+                  blocks ? ", with --recompute " : "", blocks ? size_text(machine_sum(run, &few), b) : "", smaller);
     else if (blocks && fgt_memory_need_sum(&few) < fgt_memory_need_sum(&most))
-        fgio_hint("--recompute would take about %s; %s", size_text(machine_sum(run, &few), a),
-                  workers > 1 ? "fewer --workers or a smaller model take less" : "a smaller model takes less");
+        fgio_hint("--recompute would take about %s; %s", size_text(machine_sum(run, &few), a), smaller);
     else
-        fgio_hint("%sa smaller model takes less", workers > 1 ? "fewer --workers or " : "");
+        fgio_hint("%s", smaller);
     fgio_hint("--memory %lluM starts the run anyway", (unsigned long long)(all / 1000000 + 1));
 }
 
+/* Who takes the memory of a worker that is listed after it. */
+static const char *owners_text(const fgt_run *run, uint64_t workers, char dst[64]) {
+    if (run->job->stages)
+        snprintf(dst, 64, workers > 1 ? "%u stages together take %llu times these:" : "%u stages together take",
+                 run->job->stages, (unsigned long long)workers);
+    else
+        snprintf(dst, 64, "each of %llu worker%s here takes", (unsigned long long)workers, workers == 1 ? "" : "s");
+    return dst;
+}
+
 static int does_not_fit(const fgt_run *run, const fgt_memory_need *n, uint64_t workers, uint64_t all) {
-    char need[32], have[32], weights[32], gradients[32], library[32], activations[32], batch[32], samples[32];
-    fgio_error(
-        "%s would take about %s of memory, but %s %s: each of %llu worker%s here takes weights %s, gradients %s, "
-        "optimizer, residual and exchange %s, activations %s (micro-batches of %u), batch and program %s%s%s",
-        run->model.text, size_text(all, need), size_text(run->report->memory_free, have),
-        run->job->memory_bytes ? "is what --memory allows" : "is free", (unsigned long long)workers,
-        workers == 1 ? "" : "s", size_text(n->weights, weights), size_text(n->gradients, gradients),
-        size_text(n->library, library), size_text(n->activations, activations),
-        (run->batch + run->accumulate - 1) / run->accumulate, size_text(n->batch, batch),
-        n->samples ? ", and each stage for --stage-feedback " : "", n->samples ? size_text(n->samples, samples) : "");
-    suggest_fixes(run, workers, all);
+    char owners[64], need[32], have[32], weights[32], gradients[32], library[32], activations[32], batch[32],
+        samples[32];
+    fgio_error("%s would take about %s of memory, but %s %s: %s weights %s, gradients %s, "
+               "optimizer, residual and exchange %s, activations %s (micro-batches of %u), batch and program %s%s%s",
+               run->model.text, size_text(all, need), size_text(run->report->memory_free, have),
+               run->job->memory_bytes ? "is what --memory allows" : "is free", owners_text(run, workers, owners),
+               size_text(n->weights, weights), size_text(n->gradients, gradients), size_text(n->library, library),
+               size_text(n->activations, activations), (run->batch + run->accumulate - 1) / run->accumulate,
+               size_text(n->batch, batch), n->samples ? ", and each stage for --stage-feedback " : "",
+               n->samples ? size_text(n->samples, samples) : "");
+    suggest_fixes(run, workers, samples_sum(run, n), all);
     return FGIO_EXIT_FAIL;
 }
 

@@ -7,7 +7,7 @@
 
 Models that were trained on CIFAR-10 learn Fashion-MNIST (DIR/fashion-mnist, or Debian's package), whose images are
 padded to 32 x 32 and repeated in three channels. --weights has resnet20.safetensors and so on; that of vit is made by
-    python3 -m frugrad.torch.train --model vit --data DIR/cifar10 --method dense --workers 1 --batch 512 --steps 6000 \\
+    python3 -m frugrad.torch.train --model vit --data DIR/cifar10 --method dense --workers 1 --batch 512 --steps 3000 \\
         --optimizer adamw:decay=0.05 --rate 1e-3 --clip 1 --save vit.safetensors
 
 The method trains the targets (ResNets: all convolutions of the three stages; ViT: queries and values) and AdamW the

@@ -24,7 +24,8 @@ _Result = TypeVar("_Result")
 _EXIT_DELAY = 0.1  # seconds
 _PATIENCE = 60.0  # seconds until a warning that a rank does not answer; the error comes with the group's timeout
 _ANSWER_TAG = 0x4672FFFF  # beside the messages of transport.py
-_NO_ANSWER = "did not answer when ranks compared their options: is frugrad.torch.hook registered on every rank?"
+_NO_ANSWER = ("did not answer when ranks compared their options: it has ended, is late, or did not call this; with DDP:"
+              " is frugrad.torch.hook registered on every rank?")
 
 
 def cause(error: BaseException) -> str:
@@ -36,7 +37,7 @@ def cause(error: BaseException) -> str:
 @contextlib.contextmanager
 def _warn_late(text: str) -> Iterator[None]:
     """Warn if the block takes long."""
-    timer = threading.Timer(_PATIENCE, warnings.warn, (text,))
+    timer = threading.Timer(_PATIENCE, warnings.warn_explicit, (text, UserWarning, "frugrad.torch", 0))
     timer.daemon = True
     timer.start()
     try:
@@ -145,11 +146,12 @@ class Exchange:
         if self._alone or self.device.type != "cpu":
             return [row[0] for row in self.gather_numbers([number])]
         mine, rows = torch.tensor([number]), torch.tensor([number]).repeat(self.size, 1)
-        peers = [rank for rank in range(self.size) if rank != self.rank]
+        peers, sent, received = [rank for rank in range(self.size) if rank != self.rank], [], []
         peer = peers[0]
         try:
-            sent = [self.group.send([mine], peer, _ANSWER_TAG) for peer in peers]
-            received = [self.group.recv([rows[peer]], peer, _ANSWER_TAG) for peer in peers]
+            for peer in peers:
+                sent.append(self.group.send([mine], peer, _ANSWER_TAG))
+                received.append(self.group.recv([rows[peer]], peer, _ANSWER_TAG))
             for peer, work in zip(peers, received):
                 with _warn_late(f"rank {self._name(peer)} {_NO_ANSWER} Still waiting, until the group's timeout."):
                     work.wait()

@@ -188,6 +188,16 @@ static void remove_files(const fgl_run_files *files) {
     unlink(files->metrics);
 }
 
+/* Those of runs that are recorded and went well: a program that was killed between the two may have left some. */
+static void remove_recorded_files(const fgl_compare *c) {
+    fgl_run_files files;
+    for (size_t i = 0; i < c->outcomes; i++)
+        if (!isnan(c->outcome[i].value) || c->outcome[i].diverged) {
+            name_files(c, &c->outcome[i].run, &files);
+            remove_files(&files);
+        }
+}
+
 /* The files of a failed run are kept. */
 static int finish_run(pool *p, slot *s, int state) {
     fgl_outcome outcome;
@@ -286,6 +296,7 @@ int fgl_pool_run(fgl_compare *c) {
     for (int i = 0; i < SIGNALS; i++) /* nohup and background jobs ignore some */
         if (sigaction(signals[i], NULL, &before[i]) == 0 && before[i].sa_handler != SIG_IGN)
             sigaction(signals[i], &action, NULL);
+    remove_recorded_files(c);
     int code = run_pool(p);
     for (int i = 0; i < SIGNALS; i++)
         sigaction(signals[i], &before[i], NULL);

@@ -88,6 +88,7 @@ refused 'unknown option' --stages 2 --stage-config what=1
 refused 'min_size has no effect' --stages 2 --stage-config density=1,value=int8,min_size=100
 refused 'a stage needs the activations' --stages 2 --alone
 refused "expected dense or a config string" --stages 2 --stage-config dense/
+refused "at most two configs" --stages 2 --stage-config dense/dense/dense
 refused 'has no effect on activations that are not compressed' --stages 2 --stage-config dense --stage-feedback sample
 refused 'from 2 to 64' --stages 1
 refused 'can be divided into at most' --stages 60

@@ -43,6 +43,8 @@ int fgt_stage_config_parse(const char *text, fgt_stage_config *config) {
     size_t first = strcspn(text, "/");
     const char *second = text[first] == '/' ? text + first + 1 : text;
     size_t length = text[first] == '/' ? strlen(second) : first;
+    if (second != text && strchr(second, '/'))
+        return fgio_usage_error("--stage-config: expected at most two configs, of activations and of gradients");
     int status = parse_one(text, first, &config->activations);
     if (status == FGIO_EXIT_OK)
         status = parse_one(second, length, &config->gradients);

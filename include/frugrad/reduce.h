@@ -77,9 +77,9 @@ FRUG_API frug_status frug_comm_set_timeout(frug_comm *comm, double seconds);
 FRUG_CHECK frug_status frug_comm_send(frug_comm *comm, int peer, const void *data, size_t bytes);
 FRUG_CHECK frug_status frug_comm_receive(frug_comm *comm, int peer, void *data, size_t bytes);
 
-/** Start a message to or from another rank and return; its tag is 0 to 7. Tag, done and handle are changed here: set the
- *  tag again to post the struct again. The struct and its data must stay valid until a wait for it returns. On an error nothing was started. Otherwise as
- * frug_comm_send().
+/** Start a message to or from another rank and return; its tag is 0 to 7. Tag, done and handle are changed here: set
+ *  the tag again to post the struct again. The struct and its data must stay valid until a wait for it returns. On an
+ *  error nothing was started. Otherwise as frug_comm_send().
  */
 FRUG_CHECK frug_status frug_comm_post(frug_comm *comm, frug_message *message);
 

@@ -188,7 +188,7 @@ static void remove_files(const fgl_run_files *files) {
     unlink(files->metrics);
 }
 
-/* Those of runs that are recorded and went well: a program that was killed between the two may have left some. */
+/* The files of runs that are recorded and went well. A comparison that was killed after recording one has left them. */
 static void remove_recorded_files(const fgl_compare *c) {
     fgl_run_files files;
     for (size_t i = 0; i < c->outcomes; i++)

@@ -54,6 +54,7 @@ printf '{"format":1,"kind":"run","suite":"pap' >>a/runs.jsonl
 cp a/runs.jsonl before.jsonl
 $compare --seeds 2 --jobs 2 --out a >out 2>err || fail "going on fails: $(cat err)"
 cp a/runs.jsonl whole.jsonl
+: >a/work/mlp-stripes.frugrad.test.0.02.1.err # as if killed between recording this run and removing its files
 $compare --seeds 2 --jobs 2 --out a >out 2>err || fail "where all is done, it fails: $(cat err)"
 cmp -s a/runs.jsonl whole.jsonl || fail "what is done is done again"
 grep -Eq '^FruGrad 99 % +[0-9.]+ +[0-9.]+ ± .* 2$' out || fail "no line of FruGrad 99 %: $(cat out)"

@@ -111,7 +111,7 @@ NAMES = {"dense": "dense AdamW", "muon": "dense Muon", "frugrad": "**FruGrad 94 
 
 def marked(versus):
     """Bold where we lose."""
-    return f"**{versus:.1f} %**" if versus < 99.5 else f"{versus:.1f} %"
+    return f"**{versus:.1f} %**" if versus < 99.95 else f"{versus:.1f} %"
 
 
 def seconds(value):

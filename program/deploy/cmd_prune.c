@@ -38,6 +38,7 @@ static const fgp_opt options[] = {
     {"units", 'u', "WORD", "weights",
      "weights; or channels (inner ones of residual blocks, columns of an MLP) or heads, which are removed"},
     {"keep-shapes", 0, NULL, NULL, "set removed units to zero instead, for programs that need the usual shapes"},
+    {"embeddings", 0, NULL, NULL, "prune embeddings as well, with the output layer that has the same weights"},
     {"skip", 0, "TEXT", NULL, "leave tensors with this text in their names as they are"},
     {"model", 'm', "MODEL", NULL, "wanda, heads: what the weights are of"},
     {"data", 'd', "DIR", NULL, "wanda: directory of the data set, fashion-mnist or builtin"},
@@ -81,11 +82,11 @@ static int read_pattern(prune_job *job) {
 
 static int read_units(prune_job *job) {
     static const char *const words[] = {"weights", "channels", "heads", NULL};
-    static const char *const others[] = {"pattern", "scope", "by"};
+    static const char *const others[] = {"pattern", "scope", "by", "embeddings"};
     int code = fgp_arg_word(job->args, "units", words, &job->units);
     if (code == FGIO_EXIT_OK && job->units == UNITS_WEIGHTS && fgp_arg_given(job->args, "keep-shapes"))
         code = fgio_usage_error("prune: --keep-shapes is for --units channels and heads");
-    for (size_t i = 0; i < 3 && code == FGIO_EXIT_OK && job->units != UNITS_WEIGHTS; i++)
+    for (size_t i = 0; i < sizeof others / sizeof *others && code == FGIO_EXIT_OK && job->units != UNITS_WEIGHTS; i++)
         if (fgp_arg_given(job->args, others[i]))
             code = fgio_usage_error("prune: --%s is not for --units, which removes the same share of each layer",
                                     others[i]);
@@ -113,6 +114,9 @@ static int read_options(prune_job *job) {
         code = fgp_arg_double(args, "sparsity", 0, 1, &job->sparsity);
     if (code == FGIO_EXIT_OK && job->wanda && (!fgp_arg_given(args, "model") || !fgp_arg_given(args, "data")))
         code = fgio_usage_error("prune: --by wanda needs --model and --data, to measure the inputs of the weights");
+    if (code == FGIO_EXIT_OK && job->wanda && fgp_arg_given(args, "embeddings"))
+        code = fgio_usage_error(
+            "prune: --embeddings compares magnitudes; inputs of embeddings have no norm for --by wanda");
     if (code == FGIO_EXIT_OK)
         code = read_units(job);
     return code == FGIO_EXIT_OK ? read_pattern(job) : code;
@@ -169,7 +173,9 @@ static int measure_inputs(prune_job *job) {
 
 static bool is_pruned(const prune_job *job, size_t i) {
     const frug_tensor *tensor = &job->weights.tensor[i];
-    return fgp_weights_is_matrix(tensor) && (job->skip == NULL || strstr(tensor->name, job->skip) == NULL);
+    bool embedding = tensor->role == FRUG_ROLE_EMBEDDING && fgp_arg_given(job->args, "embeddings");
+    return (fgp_weights_is_matrix(tensor) || embedding) &&
+           (job->skip == NULL || strstr(tensor->name, job->skip) == NULL);
 }
 
 /* The scores of a tensor, row by row. Without norms (convolutions) they are magnitudes. */
@@ -354,9 +360,9 @@ const fgp_command fgp_command_prune = {
     .min_operands = 1,
     .max_operands = 1,
     .about = "CHECKPOINT is a safetensors file, or a directory of checkpoints, of which the newest is used. Matrices\n"
-             "and convolutions are pruned; embeddings, biases and norms are not. Of convolutions, wanda takes the\n"
-             "magnitude. frugrad export then writes a file without the zeros. Channels and heads are removed: frugrad\n"
-             "eval, sample and train take their sizes from the file.\n"
+             "and convolutions are pruned, embeddings with --embeddings; biases and norms are not. Of convolutions,\n"
+             "wanda takes the magnitude. frugrad export then writes a file without the zeros. Channels and heads are\n"
+             "removed: frugrad eval, sample and train take their sizes from the file.\n"
              "\n"
              "  frugrad prune runs/a --sparsity 0.8 -o pruned.safetensors\n"
              "  frugrad prune runs/a --sparsity 0.25 --units heads --model gpt2-nano -o pruned.safetensors\n"

@@ -48,6 +48,23 @@ for file in pruned.safetensors model.fgc; do
 done
 cmp pruned.safetensors.text model.fgc.text || fail "sample differs"
 
+# Embeddings, too: the output layer has the same weights, and stays packed like them.
+"$frugrad" prune run --sparsity 0.8 --embeddings --json -o tables.safetensors | tr -d '\n' >tables.json || fail "prune --embeddings"
+all=$(sed 's/.*"weights": *\([0-9]*\).*/\1/' tables.json) some=$(sed 's/.*"matrices": *\([0-9]*\).*/\1/' tables.json)
+[ "$some" -gt $((all * 9 / 10)) ] || fail "--embeddings: $some of $all weights"
+for code in f32 int8; do
+    "$frugrad" export tables.safetensors --code $code -o tables-$code.fgc >/dev/null
+    "$frugrad" sample --model gpt2-nano --weights tables-$code.fgc --prompt a --length 8 --temperature 0 >$code.text ||
+        fail "sample tables-$code.fgc"
+done
+"$frugrad" sample --model gpt2-nano --weights tables.safetensors --prompt a --length 8 --temperature 0 >tables.text
+cmp tables.text f32.text || fail "sample with packed embeddings differs"
+[ "$(wc -c <tables-f32.fgc)" -lt "$(wc -c <model.fgc)" ] || fail "--embeddings does not shrink the file"
+near "$(loss tables.safetensors)" "$(loss tables-f32.fgc)" 1e-5 || fail "loss with packed embeddings"
+near "$(loss tables.safetensors)" "$(loss tables-int8.fgc)" 0.01 || fail "loss with packed int8 embeddings"
+expect_error 2 'compares magnitudes' prune run --sparsity 0.5 --embeddings --by wanda $model -o x.safetensors
+expect_error 2 'is not for --units' prune run --sparsity 0.5 --embeddings --units channels -o x.safetensors
+
 # Activations below a threshold count as zero: few of them change little, many change more; int8 weights likewise.
 "$frugrad" export run -o dense.safetensors >/dev/null
 "$frugrad" export run --code int8 -o dense8.fgc >/dev/null

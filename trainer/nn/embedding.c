@@ -11,6 +11,7 @@
 #include "trainer/base/counted_alloc.h"
 #include "trainer/nn/gemm.h"
 #include "trainer/nn/gradient_tiles.h"
+#include "trainer/nn/packed_weights.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -31,13 +32,20 @@ typedef struct tied {
 
 /* ---- forward ---- */
 
+static void copy_token(const fgt_param *table, size_t token, float *y) {
+    if (table->packed)
+        frug_sparse_unpack(table->packed, (uint32_t)token, 1, y);
+    else
+        memcpy(y, table->w + token * table->cols, table->cols * sizeof *y);
+}
+
 static void embedding_forward(fgt_graph *g, fgt_node *node) {
     const embedding *e = node->state;
     const size_t T = e->shape.length, C = e->shape.width, rows = g->n * T;
 #pragma omp parallel for num_threads(g->threads) schedule(static)
     for (size_t i = 0; i < rows; i++) {
         float *y = node->out->data + i * C;
-        memcpy(y, node->param[TOKEN]->w + (size_t)g->batch->tokens[i] * C, C * sizeof *y);
+        copy_token(node->param[TOKEN], (size_t)g->batch->tokens[i], y);
         const float *position = node->param[POSITION] ? node->param[POSITION]->w + (i % T + g->past) * C : NULL;
         const float *segment = NULL;
         if (node->param[SEGMENT])
@@ -157,6 +165,7 @@ fgt_value *fgt_op_embedding(fgt_graph *g, const char *name_token, const char *na
         e->rows_by_token = fgt_counted_alloc(FGT_USE_ACTIVATIONS, tokens * sizeof *e->rows_by_token);
     g->build_failed |= !e->token_begin || !e->rows_by_token;
     node->param[TOKEN] = add_table(g, name_token, shape.vocab, &shape);
+    fgt_packed_allow(g, node->param[TOKEN], shape.width);
     node->param[POSITION] = add_table(g, name_position, shape.positions, &shape);
     node->param[SEGMENT] = add_table(g, name_segment, shape.segments, &shape);
     return node->out;
@@ -169,6 +178,12 @@ static void tied_forward(fgt_graph *g, fgt_node *node) {
     const size_t C = t->table->cols, vocab = t->table->rows, rows = (size_t)g->n * node->out->dims[0];
     const float *bias = node->param[0] ? node->param[0]->w : NULL;
     float *y = node->out->data;
+    if (t->table->packed) {
+        fgt_packed_multiply(g, t->table->packed, node->in[0]->data, rows, C, y, vocab);
+        for (size_t i = 0; i < (bias ? rows : 0); i++)
+            add_row(y + i * vocab, bias, vocab);
+        return;
+    }
     if (g->past_most && !bias) {
         fgt_gemv(g->threads, vocab, C, node->in[0]->data, (fgt_matrix){t->table->w, C, true}, 0.0f, y);
         return;

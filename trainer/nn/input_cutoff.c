@@ -20,7 +20,8 @@ static bool is_dense(const fgt_param *p) {
 
 bool fgt_cutoffs_measure(fgt_graph *g) {
     for (fgt_param *p = g->params; p; p = p->next)
-        if (p->packable && is_dense(p) && (p->input_counts = calloc(KEYS, sizeof *p->input_counts)) == NULL)
+        if (p->packable && p->tensor.role != FRUG_ROLE_EMBEDDING && is_dense(p) &&
+            (p->input_counts = calloc(KEYS, sizeof *p->input_counts)) == NULL)
             return false;
     return true;
 }

@@ -1,12 +1,12 @@
 /*
  * linear.c - y = x W' + b over rows, by BLAS. A row is a token of (T, C), or a whole sample of any other shape.
  *
- * The gradient of the weights is computed tile by tile, directly into the memory of the sink. Packed weights are
- * multiplied as they are with few rows; for many, some outputs at a time are unpacked and multiplied by BLAS.
+ * The gradient of the weights is computed tile by tile, directly into the memory of the sink.
  */
 #include "trainer/nn/gemm.h"
 #include "trainer/nn/input_cutoff.h"
 #include "trainer/nn/ops.h"
+#include "trainer/nn/packed_weights.h"
 #include "trainer/nn/parallel_ranges.h"
 #include "trainer/nn/gradient_tiles.h"
 
@@ -26,22 +26,12 @@ static fgt_matrix weight_of(const fgt_node *node, bool transposed) {
     return (fgt_matrix){node->param[0]->w, node->param[0]->cols, l->input_first == transposed};
 }
 
-enum { PACKED_ROWS_MOST = 32, UNPACKED_OUTPUTS = 64 };
-
 static void packed_forward(fgt_graph *g, fgt_node *node) {
     const linear *l = node->state;
-    const frug_sparse *w = node->param[0]->packed;
     const size_t rows = g->n * l->rows;
-    const float *x = node->in[0]->data, *bias = node->param[1] ? node->param[1]->w : NULL;
-    float *y = node->out->data, *work = fgt_work_shared(g);
-    if (rows <= PACKED_ROWS_MOST)
-        frug_sparse_multiply(w, g->threads, x, rows, l->in, y, l->out, work);
-    for (size_t first = 0; first < l->out && rows > PACKED_ROWS_MOST; first += UNPACKED_OUTPUTS) {
-        size_t count = l->out - first < UNPACKED_OUTPUTS ? l->out - first : UNPACKED_OUTPUTS;
-        frug_sparse_unpack(w, (uint32_t)first, (uint32_t)count, work);
-        fgt_gemm(g->threads, rows, count, l->in, 1.0f, (fgt_matrix){x, l->in, false}, (fgt_matrix){work, l->in, true},
-                 0.0f, y + first, l->out);
-    }
+    const float *bias = node->param[1] ? node->param[1]->w : NULL;
+    float *y = node->out->data;
+    fgt_packed_multiply(g, node->param[0]->packed, node->in[0]->data, rows, l->in, y, l->out);
     for (size_t i = 0; i < (bias ? rows : 0); i++)
         for (size_t c = 0; c < l->out; c++)
             y[i * l->out + c] += bias[c];
@@ -57,7 +47,7 @@ static void add_input_squares(const fgt_graph *g, const fgt_node *node) {
 
 bool fgt_linear_measure_inputs(fgt_graph *g) {
     for (fgt_param *p = g->params; p; p = p->next)
-        if (p->packable &&
+        if (p->packable && p->tensor.role != FRUG_ROLE_EMBEDDING &&
             (p->input_squares = calloc(p->tensor.input_first ? p->rows : p->cols, sizeof(double))) == NULL)
             return false;
     return true;
@@ -67,7 +57,7 @@ bool fgt_linear_measure_inputs(fgt_graph *g) {
 static void cut_forward(fgt_graph *g, fgt_node *node) {
     const linear *l = node->state;
     const fgt_param *p = node->param[0];
-    const size_t rows = g->n * l->rows, most = p->packed ? 1 : UNPACKED_OUTPUTS;
+    const size_t rows = g->n * l->rows, most = p->packed ? 1 : FGT_UNPACKED_OUTPUTS;
     float *cut = fgt_work_shared(g);
     for (size_t i = 0; i < rows; i += most) {
         size_t some = rows - i < most ? rows - i : most;
@@ -186,9 +176,7 @@ static void add_params(fgt_graph *g, fgt_node *node, const char *name, const lin
     p->tensor.heads = shape.heads;
     p->tensor.module = shape.module;
     p->tensor.input_first = l->input_first;
-    p->packable = g->keep == FGT_KEEP_NONE;
-    if (p->packable)
-        fgt_work_shared_reserve(g, (size_t)UNPACKED_OUTPUTS * (l->in + 1));
+    fgt_packed_allow(g, p, l->in);
     node->param[0] = p;
     if (!shape.bias)
         return;

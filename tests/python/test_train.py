@@ -148,6 +148,24 @@ class Learning(Case):
         self.assertEqual(deep("gpt2-small", 50257), 124_439_808)
         self.assertEqual(deep("bert-base", 30522), 109_482_240 - 2 * 768 + 2 * 769)  # no segments; a classifier
 
+    def test_a_teacher_is_learned_besides_the_labels(self):
+        """A model that is its own teacher has no loss but its share of the labels'; from another one it learns."""
+        path, other = (self.folder / f"{name}.safetensors" for name in ("taught", "teacher"))
+        words = ["--model", "vit:patch=8,layers=1,width=16,heads=2", "--data", self.folder / "cifar10", "--method", "dense",
+                 "--workers", 1, "--no-augment", "--optimizer", "adamw", "--batch", 8]
+        self.run_main(*words, "--steps", 1, "--rate", 1e-12, "--save", path)
+        self.run_main(*words, "--steps", 24, "--rate", 1e-2, "--save", other)
+        still = ["--steps", 2, "--rate", 1e-12, "--weights", path]
+        labels = self.run_main(*words, *still)["train_loss"]
+        own = self.run_main(*words, *still, "--teacher", path)
+        self.assertAlmostEqual(own["train_loss"], 0.1 * labels, places=5)
+        self.assertEqual(own["teacher"], str(path))
+        far, near = (self.run_main(*words, "--steps", steps, "--rate", 1e-2, "--teacher", other)["train_loss"]
+                     for steps in (1, 24))
+        self.assertLess(near, 0.7 * far)
+        self.assertIn("has no tensor", self.images("--teacher", other, code=1))
+        self.assertIn("for models of images only", self.text("--teacher", other, code=2))
+
     def test_saved_weights_continue_a_run(self):
         """A model, written and read again, has the loss that it had."""
         path = self.folder / "saved.safetensors"

@@ -25,6 +25,7 @@ import torch
 from .._core import Compressor
 from .._lib import FrugradError, lib
 from .trainer import RunError, UsageError
+from .trainer.distill import Taught, distill_loss, load_teacher
 from .trainer.flat import Flat
 from .trainer.loop import Plan, Result, Run
 from .trainer.models import Model, parse_model
@@ -76,6 +77,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--model", required=True, help="resnet20, resnet32, resnet18, resnet50, vit, gpt2-small, minilm,"
         " bert-small, bert-base; options as gpt2-small:layers=2")
     add("--weights", help="minilm and models of images: a safetensors file with pretrained weights")
+    add("--teacher", metavar="FILE", help="models of images: weights of a trained model of the same kind, whose outputs"
+        " are learned besides the labels")
     add("--data", required=True, help="directory with CIFAR-10's binary files, a text or its tokens, or SST-2, CoLA or"
         " MRPC, also as .xz")
     add("--tokens", help="texts: bytes, or none for files of tokens; sentences: a WordPiece vocabulary")
@@ -119,6 +122,8 @@ def _open_task(model: Model, args: argparse.Namespace, device: torch.device) -> 
         raise RunError(f"{args.data}: no such directory")
     if args.weights is not None and model.name != "minilm" and model.task != "images":
         raise UsageError(f"--weights: {model.name} has no pretrained weights here; minilm and models of images have")
+    if args.teacher is not None and model.task != "images":
+        raise UsageError("--teacher: for models of images only")
     common = Path(args.data), device, args.seed, args.hold_out
     if model.task == "images":
         if args.tokens is not None:
@@ -187,7 +192,7 @@ def _summary(args: argparse.Namespace, result: Result, run: Run, seconds: float,
         "time_ms": run.clock.means(), "step": args.steps, "steps": args.steps,
         "version": lib.frug_version().decode(), "model": args.model, "data": args.data, "seed": args.seed,
         "workers": args.workers, "threads": args.threads, "batch": args.batch, "params": run.full.n,
-        "sparse": args.sparse, "params_kept": run.flat.n,
+        "sparse": args.sparse, "params_kept": run.flat.n, "teacher": args.teacher,
         "method": args.method, "config": text, "algorithm": run.exchange.name, "optimizer": run.optimizer.text,
         "schedule": args.schedule, "rate": args.rate, "clip": "auto" if args.clip is None else args.clip,
         "gain": run.optimizer.gain(args.rate), "interrupted": False, "checkpoint": None, "device": torch.cuda.get_device_name() if gpu else "cpu", "torch": torch.__version__,
@@ -262,7 +267,10 @@ def train(args: argparse.Namespace) -> dict:
             f"rate {args.rate:g}, schedule {args.schedule}, clip {'auto' if args.clip is None else args.clip}")
     plan = Plan(args.steps, args.workers, args.batch, args.rate, schedule, args.eval_every, args.eval_batches,
                 args.judge, args.metrics_layers and config.option("reduce") != "dense")
-    passes = make_passes(args.passes, model, task.loss_of, flat)
+    taught, loss = model, task.loss_of
+    if args.teacher is not None:
+        taught, loss = Taught(model, load_teacher(named, Path(args.teacher), device)), distill_loss
+    passes = make_passes(args.passes, taught, loss, flat)
     parts = plan, model, task, flat, passes, exchange, optimizer, args.clip, planner, log, named.task == "language"
     if has_own_weights(config):
         own = [optimizer] + [FlatOptimizer(text, flat, planner, args.steps) for _ in range(1, args.workers)]

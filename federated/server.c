@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <math.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -138,9 +139,16 @@ static int open_sockets(fgf_server *s, fgio_reason *why) {
     return 0;
 }
 
+/* The history is read first, because opening the file drops lines that are incomplete. */
 static int open_rounds_file(fgf_server *s, fgio_reason *why) {
     char path[FGF_PATH_MAX];
+    uint64_t left_out;
     snprintf(path, sizeof path, "%s/rounds.jsonl", s->options.state.directory);
+    if (fgf_history_read(path, s->round, s->options.rule.rounds, &s->history, &left_out, why) != 0)
+        return -1;
+    if (left_out)
+        fgf_server_log(s, "%s: %llu line%s damaged, or not of a round before round %llu: left out of the history", path,
+                       (unsigned long long)left_out, left_out == 1 ? " is" : "s are", (unsigned long long)s->round);
     return fgio_metrics_open(path, s->round, &s->rounds_file) == FGIO_EXIT_OK
                ? 0
                : fgio_fail(why, "%s cannot be written", path);
@@ -307,6 +315,13 @@ static bool is_over(const fgf_server *s, double now) {
                                     : now - s->finished_at >= s->options.linger;
 }
 
+/* A round whose state may be on disk is noted as well, so that a server that is stopped has all of its history. */
+static void complete_closing(fgf_server *s) {
+    struct pollfd closed = {.fd = s->closer_event, .events = POLLIN};
+    while (s->closing && s->retry_at == 0 && (poll(&closed, 1, -1) >= 0 || errno == EINTR))
+        fgf_pool_collect(s->closer, s);
+}
+
 int fgf_server_run(fgf_server *s, fgio_reason *why) {
     struct epoll_event events[EVENTS];
     double swept = 0;
@@ -327,6 +342,7 @@ int fgf_server_run(fgf_server *s, fgio_reason *why) {
         }
         remove_closed(s);
     }
+    complete_closing(s);
     fgf_status_refresh(s, frugi_clock(), true);
     return 0;
 }

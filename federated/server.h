@@ -53,7 +53,7 @@ uint16_t fgf_server_port(const fgf_server *server);
 /** Serves until the last round has closed and clients have its weights, or fgf_server_stop(). */
 int fgf_server_run(fgf_server *server, fgio_reason *why);
 
-/** Ends fgf_server_run() soon; any thread, and safe in signal handlers. */
+/** Ends fgf_server_run() soon, after a round that is being closed; any thread, and safe in signal handlers. */
 void fgf_server_stop(fgf_server *server);
 
 /** Whether all rounds have closed. */

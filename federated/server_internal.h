@@ -6,6 +6,7 @@
 #define FGF_SERVER_INTERNAL_H
 
 #include "federated/message_stream.h"
+#include "federated/round_history.h"
 #include "federated/server.h"
 #include "federated/worker_pool.h"
 #include "io/metrics.h"
@@ -22,8 +23,7 @@
 #define FGF_REQUESTS_RATE     20.0 /* per second */
 #define FGF_REFUSAL_LINES     50u  /* in the log, in FGF_REFUSAL_SECONDS */
 #define FGF_REFUSAL_SECONDS   10.0
-#define FGF_BLOBS_MAX         8u /* versions that a round's weights are encoded for; all others get all weights */
-#define FGF_HISTORY           256u
+#define FGF_BLOBS_MAX         8u  /* versions that a round's weights are encoded for; all others get all weights */
 #define FGF_RETRY_SECONDS     5.0 /* before a round is closed again after a failure */
 
 /** Bytes that take clients from one version to another; shared by the connections that send them. */
@@ -132,8 +132,7 @@ struct fgf_server {
     double refusals_since; /* lines about refusals: when counting began, how many */
     uint64_t refusals;
     uint64_t bytes_up, bytes_down, accepted_connections, refused_connections, dropped, closing_failures;
-    fgf_round_report history[FGF_HISTORY];
-    uint64_t history_count;
+    fgf_history history;
     double started;
     pthread_mutex_t status_lock;
     char *status;

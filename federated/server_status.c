@@ -66,23 +66,9 @@ static json_t *describe_client(const fgf_server *s, const fgf_allowed *allowed) 
     return client;
 }
 
-static json_t *describe_round(const fgf_round_report *r) {
-    json_t *round = json_object();
-    set_count(round, "step", r->round + 1);
-    set_count(round, "round", r->round);
-    set_count(round, "updates", r->updates);
-    set_count(round, "bytes_up", r->bytes_up);
-    set_count(round, "changes", r->changes);
-    set(round, "loss", fgio_json_real(r->loss));
-    set(round, "seconds", fgio_json_real(r->seconds));
-    set(round, "eval_loss", fgio_json_real(r->eval_loss));
-    set(round, "eval_accuracy", fgio_json_real(r->eval_accuracy));
-    return round;
-}
-
 static json_t *describe_server(const fgf_server *s, double now) {
     char run[2 * FGF_RUN_ID + 1];
-    json_t *status = json_object(), *clients = json_array(), *rounds = json_array();
+    json_t *status = json_object(), *clients = json_array();
     for (int i = 0; i < FGF_RUN_ID; i++)
         sprintf(run + 2 * i, "%02x", s->run.bytes[i]);
     set(status, "run", json_string(run));
@@ -103,11 +89,8 @@ static json_t *describe_server(const fgf_server *s, double now) {
     set_count(status, "bytes_down", s->bytes_down);
     for (size_t i = 0; i < s->allowed.count; i++)
         json_array_append_new(clients, describe_client(s, &s->allowed.client[i]));
-    uint64_t first = s->history_count > FGF_HISTORY ? s->history_count - FGF_HISTORY : 0;
-    for (uint64_t i = first; i < s->history_count; i++)
-        json_array_append_new(rounds, describe_round(&s->history[i % FGF_HISTORY]));
     set(status, "clients", clients);
-    set(status, "history", rounds);
+    set(status, "history", fgf_history_to_json(&s->history));
     json_t *job = json_loads(s->options.state.job, 0, NULL);
     set(status, "job", job ? job : json_null());
     return status;
@@ -143,9 +126,8 @@ void fgf_status_refresh(fgf_server *s, double now, bool at_once) {
 }
 
 void fgf_status_round(fgf_server *s, const fgf_round_report *report) {
-    s->history[s->history_count++ % FGF_HISTORY] = *report;
-    json_t *line = describe_round(report);
-    if (fgio_metrics_put(s->rounds_file, line) != FGIO_EXIT_OK)
+    fgf_history_add(&s->history, report);
+    if (fgio_metrics_put(s->rounds_file, fgf_round_to_json(report)) != FGIO_EXIT_OK)
         fgf_server_log(s, "rounds.jsonl cannot be written");
 }
 

@@ -1,10 +1,12 @@
 /* fuzz_federated_files.c - other untrusted bytes of a federated run: changes of weights, headers of updates, lists of
- * clients, by the first byte. Headers are also tried with a corrected checksum. */
+ * clients, lines of rounds, by the first byte. Headers are also tried with a corrected checksum. */
 #include "base/crc32c.h"
 #include "base/float_bits.h"
 #include "federated/identity_key.h"
+#include "federated/round_history.h"
 #include "federated/update_file.h"
 #include "federated/weight_changes.h"
+#include "io/json.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -47,12 +49,26 @@ static void feed_list(const unsigned char *bytes, size_t len) {
     fgf_allow_list_free(&list);
 }
 
+/* What is read can be written and read again. */
+static void feed_round(const unsigned char *bytes, size_t len) {
+    fgf_round_report report, again;
+    if (!fgf_round_from_line((const char *)bytes, len, &report))
+        return;
+    json_t *object = fgf_round_to_json(&report);
+    char *line = fgio_json_dump(object, JSON_COMPACT);
+    if (!line || !fgf_round_from_line(line, strlen(line), &again) || again.round != report.round ||
+        again.updates != report.updates || again.changes != report.changes)
+        abort();
+    free(line);
+    json_decref(object);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size == 0)
         return 0;
-    void (*const feed[])(const unsigned char *, size_t) = {feed_changes, feed_header, feed_list};
-    feed[data[0] % 3](data + 1, size - 1);
+    void (*const feed[])(const unsigned char *, size_t) = {feed_changes, feed_header, feed_list, feed_round};
+    feed[data[0] % 4](data + 1, size - 1);
     return 0;
 }

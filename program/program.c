@@ -8,6 +8,7 @@
 #include "io/files.h"
 #include "frugrad.h"
 #include "io/error.h"
+#include "trainer/run/worker_group.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -17,7 +18,8 @@ static int run_command_line(int argc, char **argv) {
     fgp_args args;
     int want_help = 0;
     if (argc < 2) { /* the help for people, a usage error for scripts */
-        fgp_help_program(stderr);
+        if (fgt_group_rank() == 0)
+            fgp_help_program(stderr);
         return FGIO_EXIT_USAGE;
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {

@@ -59,6 +59,16 @@ assert [r["updates"] for r in status["history"]] == [2] * 4, status["history"]' 
     fail "the weights cannot be evaluated"
 (serve straight) >again.out 2>again.err || fail "serve after the end: $(cat again.err)"
 grep -q "^$rounds rounds: the run had ended before" again.out || fail "serve after the end: $(cat again.out)"
+cp straight/status.json before.json
+echo '{"round":' >>straight/rounds.jsonl # a line that is not complete
+(serve straight) >again.out 2>again.err || fail "serve after the end: $(cat again.err)"
+grep -q 'rounds.jsonl: 1 line is damaged' again.err || fail "a damaged line: $(cat again.err)"
+python3 -c '
+import json
+before, after = json.load(open("before.json")), json.load(open("straight/status.json"))
+assert len(after["history"]) == 4 and after["history"] == before["history"], (before["history"], after["history"])
+assert after["history"][-1]["eval_accuracy"] > 0 and after["history"][0]["eval_accuracy"] is None, after["history"]' ||
+    fail "the history of rounds after a restart"
 
 # -- local clients: one command
 "$FRUGRAD" serve --model mlp --data builtin --samples 400 --local-clients 3 --rounds 2 --local-steps 4 --quiet \

@@ -1,11 +1,18 @@
-/* test_federated_rounds.c - rules of a round, the book of clients, and robust sums against a plain computation. */
+/* test_federated_rounds.c - rules of a round, the book of clients, the history of rounds, and robust sums against a
+ * plain computation. */
+#define _GNU_SOURCE /* nftw */
 #include "support/assertions.h"
+#include "support/temp_tree.h"
 
 #include "federated/robust_sum.h"
 #include "federated/round_book.h"
+#include "federated/round_history.h"
 #include "federated/update_layout.h"
+#include "io/files.h"
+#include "io/metrics.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -92,6 +99,137 @@ static void the_book_keeps_clients_in_the_order_of_their_keys(void **state) {
     assert_int_equal(book.count, 5);
     fgf_book_free(&book);
     fgf_book_free(&copy);
+}
+
+/* ---- history ---- */
+
+/** A directory with a file of rounds. */
+typedef struct rounds_file {
+    char directory[64], path[96];
+} rounds_file;
+
+static int open_rounds(void **state) {
+    rounds_file *f = calloc(1, sizeof *f);
+    strcpy(f->directory, "/tmp/frugrad-test-XXXXXX");
+    assert_non_null(mkdtemp(f->directory));
+    snprintf(f->path, sizeof f->path, "%s/rounds.jsonl", f->directory);
+    *state = f;
+    return 0;
+}
+
+static int close_rounds(void **state) {
+    temp_tree_remove(((rounds_file *)*state)->directory);
+    free(*state);
+    return 0;
+}
+
+static fgf_round_report report_of(uint64_t round) {
+    return (fgf_round_report){.round = round,
+                              .rounds = 1000,
+                              .updates = 2 + round % 3,
+                              .bytes_up = 100 * round,
+                              .changes = 7 + round,
+                              .loss = round % 5 ? 0.25 * (double)round : (double)NAN,
+                              .seconds = 1.5,
+                              .eval_loss = (double)NAN,
+                              .eval_accuracy = round % 2 ? 0.75 : (double)NAN};
+}
+
+static void write_rounds(const rounds_file *f, uint64_t count) {
+    fgio_metrics *file = NULL;
+    assert_int_equal(fgio_metrics_open(f->path, 0, &file), FGIO_EXIT_OK);
+    for (uint64_t i = 0; i < count; i++) {
+        fgf_round_report r = report_of(i);
+        assert_int_equal(fgio_metrics_put(file, fgf_round_to_json(&r)), FGIO_EXIT_OK);
+    }
+    fgio_metrics_close(file);
+}
+
+/* Rounds of a history from a file, up to `round`; how many lines were left out. */
+static uint64_t read_rounds(const rounds_file *f, uint64_t round, fgf_history *history) {
+    uint64_t left_out = UINT64_MAX;
+    fgio_reason why = {""};
+    *history = (fgf_history){0};
+    if (fgf_history_read(f->path, round, 1000, history, &left_out, &why) != 0)
+        fail_msg("%s", why.text);
+    return left_out;
+}
+
+static void assert_same_json(json_t *a, json_t *b) {
+    assert_true(json_equal(a, b));
+    json_decref(a);
+    json_decref(b);
+}
+
+static void the_last_rounds_are_read_from_a_file_of_any_length(void **state) {
+    const uint64_t counts[] = {0, 1, FGF_HISTORY - 1, FGF_HISTORY, FGF_HISTORY + 1, 3 * FGF_HISTORY + 5};
+    fgf_history *expected = malloc(sizeof *expected), *found = malloc(sizeof *found);
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        *expected = (fgf_history){0};
+        for (uint64_t round = 0; round < counts[i]; round++) {
+            fgf_round_report r = report_of(round);
+            fgf_history_add(expected, &r);
+        }
+        write_rounds(*state, counts[i]);
+        assert_int_equal(read_rounds(*state, counts[i], found), 0);
+        assert_int_equal(found->count, counts[i]);
+        assert_true(counts[i] == 0 || found->last[0].rounds == 1000);
+        json_t *rounds = fgf_history_to_json(found);
+        assert_int_equal(json_array_size(rounds), counts[i] < FGF_HISTORY ? counts[i] : FGF_HISTORY);
+        assert_same_json(rounds, fgf_history_to_json(expected));
+    }
+    free(expected);
+    free(found);
+}
+
+static void a_run_without_a_file_has_no_rounds_and_a_directory_in_its_place_is_an_error(void **state) {
+    rounds_file *f = *state;
+    fgf_history *history = malloc(sizeof *history);
+    uint64_t left_out;
+    fgio_reason why = {""};
+    assert_int_equal(read_rounds(f, 5, history), 0);
+    assert_int_equal(history->count, 0);
+    assert_int_equal(fgf_history_read(f->directory, 5, 5, history, &left_out, &why), -1);
+    assert_non_null(strstr(why.text, "cannot be read"));
+    free(history);
+}
+
+static void lines_that_are_not_of_a_round_are_left_out_and_counted(void **state) {
+    static const char start[] = "{\"step\":1,\"round\":0,\"updates\":2,\"bytes_up\":3,\"changes\":4,\"loss\":0.5,";
+    static const char end[] = "\"seconds\":1,\"eval_loss\":null,\"eval_accuracy\":null}\n";
+    static const char *const wrong[] = {
+        "\n",
+        "nonsense\n",
+        "[]\n",
+        "{}\n",
+        "\xff\xfe\n",
+        "{\"round\":-1,\"updates\":2,\"bytes_up\":3,\"changes\":4,\"loss\":1,\"seconds\":1,\"eval_loss\":1,"
+        "\"eval_accuracy\":1}\n",
+        "{\"round\":1,\"updates\":\"2\",\"bytes_up\":3,\"changes\":4,\"loss\":1,\"seconds\":1,\"eval_loss\":1,"
+        "\"eval_accuracy\":1}\n",
+        "{\"round\":1,\"updates\":2,\"bytes_up\":3,\"changes\":4,\"loss\":[],\"seconds\":1,\"eval_loss\":1,"
+        "\"eval_accuracy\":1}\n",
+        "{\"round\":1,\"updates\":2,\"bytes_up\":3,\"changes\":4,\"loss\":1,\"seconds\":1,\"eval_loss\":1}\n",
+    };
+    const rounds_file *f = *state;
+    fgf_history *history = malloc(sizeof *history);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        FILE *file = fopen(f->path, "w");
+        fprintf(file, "%s%s%s%s%s", wrong[i], start, end, wrong[i], start); /* the last line is incomplete */
+        fclose(file);
+        assert_int_equal(read_rounds(f, 9, history), 3);
+        assert_int_equal(history->count, 1);
+        assert_int_equal(history->last[0].bytes_up, 3);
+    }
+    FILE *file = fopen(f->path, "w"); /* twice the same round, and a line that is too long */
+    fprintf(file, "%s%s%s%s%s%5000s%s", start, end, start, end, start, "", end);
+    fclose(file);
+    assert_int_equal(read_rounds(f, 9, history), 2);
+    assert_int_equal(history->count, 1);
+    write_rounds(f, 7); /* rounds that the state does not have */
+    assert_int_equal(read_rounds(f, 4, history), 3);
+    assert_int_equal(history->count, 4);
+    free(history);
 }
 
 /* ---- sums ---- */
@@ -267,6 +405,11 @@ static void what_is_not_finite_or_of_another_round_is_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(the_last_rounds_are_read_from_a_file_of_any_length, open_rounds, close_rounds),
+        cmocka_unit_test_setup_teardown(a_run_without_a_file_has_no_rounds_and_a_directory_in_its_place_is_an_error,
+                                        open_rounds, close_rounds),
+        cmocka_unit_test_setup_teardown(lines_that_are_not_of_a_round_are_left_out_and_counted, open_rounds,
+                                        close_rounds),
         cmocka_unit_test(segment_all_makes_an_update_one_tensor),
         cmocka_unit_test(an_update_is_counted_once_and_in_time),
         cmocka_unit_test(a_round_closes_with_all_or_with_a_quorum_at_its_deadline),

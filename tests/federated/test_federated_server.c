@@ -204,7 +204,27 @@ static void two_clients_and_the_server_end_with_the_same_weights(void **state) {
     free(b);
 }
 
-static void a_server_that_starts_again_gives_the_same_bits(void **state) {
+/* The status has all rounds, in order, with their two updates. */
+static void assert_rounds_of_status(fgf_server *server, size_t count) {
+    json_t *status = NULL, *history = NULL;
+    for (int i = 0; i < 500 && json_array_size(history) != count; i++) { /* the status is at most a second old */
+        char *text = fgf_server_status(server);
+        json_decref(status);
+        status = json_loads(text, 0, NULL);
+        history = json_object_get(status, "history");
+        free(text);
+        usleep(20000);
+    }
+    assert_int_equal(json_array_size(history), count);
+    for (size_t i = 0; i < count; i++) {
+        const json_t *round = json_array_get(history, i);
+        assert_int_equal(json_integer_value(json_object_get(round, "round")), i);
+        assert_int_equal(json_integer_value(json_object_get(round, "updates")), 2);
+    }
+    json_decref(status);
+}
+
+static void a_server_that_starts_again_gives_the_same_bits_and_has_its_history(void **state) {
     scene *s = *state, *other;
     trainee *a = malloc(sizeof *a), *b = malloc(sizeof *b);
     float straight[N];
@@ -225,6 +245,7 @@ static void a_server_that_starts_again_gives_the_same_bits(void **state) {
         stop_server(other);
     }
     start_server(other);
+    assert_rounds_of_status(other->server, 3);
     const float *weights = fgf_server_weights(other->server, &round);
     assert_int_equal(round, 3);
     assert_memory_equal(weights, straight, sizeof straight);
@@ -613,7 +634,8 @@ static void clients_of_many_versions_get_weights_from_few_files(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(two_clients_and_the_server_end_with_the_same_weights, open_scene, close_scene),
-        cmocka_unit_test_setup_teardown(a_server_that_starts_again_gives_the_same_bits, open_scene, close_scene),
+        cmocka_unit_test_setup_teardown(a_server_that_starts_again_gives_the_same_bits_and_has_its_history, open_scene,
+                                        close_scene),
         cmocka_unit_test_setup_teardown(only_listed_keys_are_let_in_and_only_the_pinned_server_is_trusted, open_scene,
                                         close_scene),
         cmocka_unit_test_setup_teardown(a_revoked_key_is_let_go_and_not_let_in_again, open_scene, close_scene),

@@ -245,6 +245,15 @@ if [ -x "$mpi" ] && command -v mpirun >/dev/null; then
     timeout 60 mpirun -n 3 "$FRUGRAD" train --model mlp --bogus >odd.txt 2>odd.err || code=$?
     [ $code = 2 ] && [ "$(grep -c '^frugrad: ' odd.err)" = 1 ] ||
         fail "a wrong command line is not reported once: $code $(cat odd.err)"
+    for wrong in '--accumulate 100000' --recompute '--method gsgd --sparse rigl'; do # found when the job is opened
+        code=0
+        timeout 60 mpirun -n 2 "$FRUGRAD" train --model mlp --samples 500 $wrong >odd.txt 2>odd.err || code=$?
+        [ $code = 2 ] && [ "$(grep -c '^frugrad: ' odd.err)" = 1 ] && [ "$(grep -c '^  hint: ' odd.err)" = 1 ] ||
+            fail "$wrong is not reported once: $code $(cat odd.err)"
+    done
+    code=0
+    timeout 60 mpirun -n 2 "$FRUGRAD" >odd.txt 2>odd.err || code=$?
+    [ $code = 2 ] && [ "$(grep -c '^Usage: ' odd.err)" = 1 ] || fail "help is not printed once: $code $(cat odd.err)"
     code=0
     timeout 60 mpirun -n 3 "$FRUGRAD" train --model mlp --data no/such >odd.txt 2>odd.err || code=$?
     [ $code != 0 ] && [ $code != 124 ] && [ "$(grep -c '^frugrad: no/such' odd.err)" = 1 ] ||

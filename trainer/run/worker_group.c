@@ -61,6 +61,8 @@ int fgt_group_agree(frug_comm *comm, int status) {
     }
     free(all);
     fgio_errors_flush(gathered != FRUG_OK || frug_comm_rank(comm) == first);
+    if (worst != FGIO_EXIT_OK && frug_comm_rank(comm) != first)
+        fgio_errors_defer(); /* the error is printed, and so are its hints by the worker that printed it */
     return gathered == FRUG_OK ? worst : fgio_library_error("workers");
 }
 

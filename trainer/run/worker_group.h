@@ -35,8 +35,8 @@ int fgt_group_gather(const void *mine, size_t bytes, void *all);
 int fgt_group_rank(void);
 
 /** All-gathers the exit status of the workers: all return the worst. Of the messages that they have held back
- * (io/error.h) the first worker that failed prints its own, or worker 0 where none did. Collective; returns
- * FGIO_EXIT_FAIL when the exchange fails. */
+ * (io/error.h) the first worker that failed prints its own, or worker 0 where none did; after a failure the others go
+ * on holding back what follows from it. Collective; returns FGIO_EXIT_FAIL when the exchange fails. */
 int fgt_group_agree(frug_comm *comm, int status);
 
 /** The same over the distributed job of this process; where it is alone it prints its messages and returns its own

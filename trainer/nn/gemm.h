@@ -34,4 +34,10 @@ void fgt_gemm(int threads, size_t m, size_t n, size_t k, float alpha, fgt_matrix
 /** y (n) = x (k) * b (k x n) + beta * y, for one vector: the weights are read once and not packed. */
 void fgt_gemv(int threads, size_t n, size_t k, const float *x, fgt_matrix b, float beta, float *y);
 
+enum { FGT_GEMV_PARTS = 8 };
+
+/** The same for a `b` that is not transposed, with whole rows at a time: pieces of rows of a large matrix are read at a
+ * third of the speed. `work` has FGT_GEMV_PARTS * n floats. The result does not depend on the number of threads. */
+void fgt_gemv_rows(int threads, size_t n, size_t k, const float *x, fgt_matrix b, float beta, float *y, float *work);
+
 #endif

@@ -73,6 +73,21 @@ static void cut_forward(fgt_graph *g, fgt_node *node) {
     }
 }
 
+/* One token. */
+static void token_forward(fgt_graph *g, fgt_node *node) {
+    const linear *l = node->state;
+    const float *x = node->in[0]->data, *bias = node->param[1] ? node->param[1]->w : NULL;
+    float *y = node->out->data;
+    if (bias)
+        memcpy(y, bias, l->out * sizeof *y);
+    else
+        memset(y, 0, l->out * sizeof *y);
+    if (l->input_first)
+        fgt_gemv_rows(g->threads, l->out, l->in, x, weight_of(node, false), 1.0f, y, fgt_work_shared(g));
+    else
+        fgt_gemv(g->threads, l->out, l->in, x, weight_of(node, false), 1.0f, y);
+}
+
 static void linear_forward(fgt_graph *g, fgt_node *node) {
     const linear *l = node->state;
     size_t rows = g->n * l->rows;
@@ -90,9 +105,7 @@ static void linear_forward(fgt_graph *g, fgt_node *node) {
         return;
     }
     if (g->past_most && rows == 1) {
-        if (node->param[1])
-            memcpy(y, node->param[1]->w, l->out * sizeof *y);
-        fgt_gemv(g->threads, l->out, l->in, node->in[0]->data, weight_of(node, false), node->param[1] ? 1.0f : 0.0f, y);
+        token_forward(g, node);
         return;
     }
 #pragma omp parallel for num_threads(g->threads) schedule(static)
@@ -177,6 +190,8 @@ static void add_params(fgt_graph *g, fgt_node *node, const char *name, const lin
     p->tensor.module = shape.module;
     p->tensor.input_first = l->input_first;
     fgt_packed_allow(g, p, l->in);
+    if (g->past_most && l->input_first)
+        fgt_work_shared_reserve(g, FGT_GEMV_PARTS * l->out);
     node->param[0] = p;
     if (!shape.bias)
         return;

@@ -311,14 +311,16 @@ static int check_finite(const prune_job *job) {
 }
 
 static int print_units(const prune_job *job, uint64_t weights) {
-    static const char *const names[] = {[UNITS_CHANNELS] = "channels", [UNITS_HEADS] = "heads", [UNITS_ZEROS] = "units"};
+    static const char *const names[] = {
+        [UNITS_CHANNELS] = "channels", [UNITS_HEADS] = "heads", [UNITS_ZEROS] = "units"};
     if (fgp_arg_given(job->args, "json"))
         return fgio_json_print(json_pack("{s:o, s:I, s:I, s:I}", "output", fgio_json_text(job->out), "weights",
                                          (json_int_t)weights, "units", (json_int_t)job->removed.units, "removed",
                                          (json_int_t)job->removed.removed),
                                0, stdout);
     printf("%s: %" PRIu64 " of %" PRIu64 " %s %s; the model has %" PRIu64 " weights\n", job->out, job->removed.removed,
-           job->removed.units, names[job->units], fgp_arg_given(job->args, "keep-shapes") ? "set to zero" : "removed", weights);
+           job->removed.units, names[job->units], fgp_arg_given(job->args, "keep-shapes") ? "set to zero" : "removed",
+           weights);
     return FGIO_EXIT_OK;
 }
 

@@ -114,7 +114,8 @@ static int parse_kind(const char *name, fgt_sparse_options *o) {
             *o = defaults[i];
             return FGIO_EXIT_OK;
         }
-    return fgio_usage_error("--sparse: unknown kind '%s'; accepted: magnitude, rigl, nm, zeros, channels, heads, units", name);
+    return fgio_usage_error("--sparse: unknown kind '%s'; accepted: magnitude, rigl, nm, zeros, channels, heads, units",
+                            name);
 }
 
 int fgt_sparse_parse(const char *text, fgt_sparse_options *options) {

@@ -26,7 +26,8 @@ train() { # directory, options
 }
 
 # Gradual pruning, a smaller file, the same loss; and compact, sampled or trained on like any other.
-for case in "lenet channels 113 226" "resnet20 channels 168 336" "gpt2-nano units 291 585" "gpt2-nano heads 3 585"; do
+for case in "lenet channels 113 226" "resnet20 channels 168 336" "bert-mini:layers=2,width=24,heads=3 units 98 198" \
+    "gpt2-nano units 291 585" "gpt2-nano heads 3 585"; do
     read -r name kind removed units <<<"$case"
     model="--model $name --data builtin --threads 1"
     rm -rf run again

@@ -24,7 +24,7 @@
 #include <string.h>
 
 enum { SCOPE_TENSOR, SCOPE_ROW, SCOPE_GLOBAL };
-enum { UNITS_WEIGHTS, UNITS_CHANNELS, UNITS_HEADS };
+enum { UNITS_WEIGHTS, UNITS_CHANNELS, UNITS_HEADS, UNITS_ZEROS };
 
 static const char *const scopes[] = {"tensor", "row", "global", NULL};
 
@@ -36,11 +36,12 @@ static const fgp_opt options[] = {
     {"scope", 0, "WORD", NULL,
      "compare the weights of a tensor, a row or the whole model (global) [global; wanda: row]"},
     {"units", 'u', "WORD", "weights",
-     "weights; or channels (inner ones of residual blocks, columns of an MLP) or heads, which are removed"},
+     "weights; or channels (inner ones of blocks, neurons) or heads, which are removed; or zeros, those of both that "
+     "training with --sparse channels or heads has pruned"},
     {"keep-shapes", 0, NULL, NULL, "set removed units to zero instead, for programs that need the usual shapes"},
     {"embeddings", 0, NULL, NULL, "prune embeddings as well, with the output layer that has the same weights"},
     {"skip", 0, "TEXT", NULL, "leave tensors with this text in their names as they are"},
-    {"model", 'm', "MODEL", NULL, "wanda, heads: what the weights are of"},
+    {"model", 'm', "MODEL", NULL, "wanda, heads: what the weights are of [heads: that of the checkpoint]"},
     {"data", 'd', "DIR", NULL, "wanda: directory of the data set, fashion-mnist or builtin"},
     {"tokens", 0, "WHAT", NULL, "wanda: as in frugrad eval"},
     {"subset", 0, "TASK", NULL, "wanda: as in frugrad eval"},
@@ -81,17 +82,17 @@ static int read_pattern(prune_job *job) {
 }
 
 static int read_units(prune_job *job) {
-    static const char *const words[] = {"weights", "channels", "heads", NULL};
+    static const char *const words[] = {"weights", "channels", "heads", "zeros", NULL};
     static const char *const others[] = {"pattern", "scope", "by", "embeddings"};
     int code = fgp_arg_word(job->args, "units", words, &job->units);
-    if (code == FGIO_EXIT_OK && job->units == UNITS_WEIGHTS && fgp_arg_given(job->args, "keep-shapes"))
+    bool shares = job->units == UNITS_CHANNELS || job->units == UNITS_HEADS;
+    if (code == FGIO_EXIT_OK && !shares && fgp_arg_given(job->args, "keep-shapes"))
         code = fgio_usage_error("prune: --keep-shapes is for --units channels and heads");
+    if (code == FGIO_EXIT_OK && job->units == UNITS_ZEROS && fgp_arg_given(job->args, "sparsity"))
+        code = fgio_usage_error("prune: --units zeros removes what is pruned already; omit --sparsity");
     for (size_t i = 0; i < sizeof others / sizeof *others && code == FGIO_EXIT_OK && job->units != UNITS_WEIGHTS; i++)
         if (fgp_arg_given(job->args, others[i]))
-            code = fgio_usage_error("prune: --%s is not for --units, which removes the same share of each layer",
-                                    others[i]);
-    if (code == FGIO_EXIT_OK && job->units == UNITS_HEADS && !fgp_arg_given(job->args, "model"))
-        code = fgio_usage_error("prune: --units heads needs --model, which says how long a head is");
+            code = fgio_usage_error("prune: --%s is not for --units %s", others[i], words[job->units]);
     return code;
 }
 
@@ -102,9 +103,12 @@ static int read_options(prune_job *job) {
     job->skip = fgp_arg(args, "skip");
     if (job->out == NULL || strcmp(job->out, "-") == 0)
         return fgio_usage_error("prune: name the file with -o");
-    if (fgp_arg_given(args, "sparsity") == fgp_arg_given(args, "pattern"))
-        return fgio_usage_error("prune: give either --sparsity SHARE or --pattern N:M");
-    int code = fgp_arg_word(args, "by", methods, &job->wanda);
+    int code = read_units(job);
+    if (code == FGIO_EXIT_OK && job->units != UNITS_ZEROS &&
+        fgp_arg_given(args, "sparsity") == fgp_arg_given(args, "pattern"))
+        code = fgio_usage_error("prune: give either --sparsity SHARE or --pattern N:M");
+    if (code == FGIO_EXIT_OK)
+        code = fgp_arg_word(args, "by", methods, &job->wanda);
     job->scope = job->wanda ? SCOPE_ROW : SCOPE_GLOBAL;
     if (code == FGIO_EXIT_OK && fgp_arg_given(args, "scope"))
         code = fgp_arg_word(args, "scope", scopes, &job->scope);
@@ -117,8 +121,6 @@ static int read_options(prune_job *job) {
     if (code == FGIO_EXIT_OK && job->wanda && fgp_arg_given(args, "embeddings"))
         code = fgio_usage_error(
             "prune: --embeddings compares magnitudes; inputs of embeddings have no norm for --by wanda");
-    if (code == FGIO_EXIT_OK)
-        code = read_units(job);
     return code == FGIO_EXIT_OK ? read_pattern(job) : code;
 }
 
@@ -271,21 +273,38 @@ static int prune(prune_job *job) {
     return room ? FGIO_EXIT_OK : fgio_error("not enough memory for the scores of %" PRIu64 " weights", job->total);
 }
 
-static int remove_units(prune_job *job) {
-    fgp_unit_options how = {.heads = job->units == UNITS_HEADS,
-                            .share = job->sparsity,
-                            .keep_shapes = fgp_arg_given(job->args, "keep-shapes"),
-                            .skip = job->skip};
+/* The length of a head, which only the model's name says. */
+static int find_head_length(const prune_job *job, fgt_unit_kinds *kinds) {
+    const bool given = fgp_arg_given(job->args, "model");
+    const char *text = given ? fgp_arg(job->args, "model") : job->weights.model;
     fgt_model model;
-    if (how.heads) {
-        int code = fgt_model_parse(fgp_arg(job->args, "model"), &model);
-        if (code != FGIO_EXIT_OK)
-            return code;
-        if (model.heads == 0)
-            return fgio_usage_error("--model: %s has no attention heads", model.name);
-        how.head_length = model.hidden / model.heads;
-    }
-    return fgp_prune_units(&job->weights, &how, &job->removed);
+    if (*text == '\0')
+        return fgio_usage_error("prune: name the --model, which says how long an attention head is");
+    int code = fgt_model_parse(text, &model);
+    if (code == FGIO_EXIT_OK)
+        kinds->head_length = fgt_model_head_length(&model);
+    if (code == FGIO_EXIT_OK && kinds->head_length == 0 && job->units == UNITS_HEADS)
+        code = fgio_usage_error("%s%s has no attention heads", given ? "--model: " : "", model.name);
+    return code;
+}
+
+static bool has_attention(const fgp_weights *weights) {
+    for (size_t i = 0; i < weights->count; i++)
+        if (strstr(weights->tensor[i].name, "attn") != NULL || strstr(weights->tensor[i].name, "attention") != NULL)
+            return true;
+    return false;
+}
+
+static int remove_units(prune_job *job) {
+    fgp_unit_options how = {
+        .kinds = {.channels = job->units != UNITS_HEADS,
+                  .heads = job->units == UNITS_HEADS || (job->units == UNITS_ZEROS && has_attention(&job->weights))},
+        .share = job->sparsity,
+        .zeros = job->units == UNITS_ZEROS,
+        .keep_shapes = fgp_arg_given(job->args, "keep-shapes"),
+        .skip = job->skip};
+    int code = how.kinds.heads ? find_head_length(job, &how.kinds) : FGIO_EXIT_OK;
+    return code == FGIO_EXIT_OK ? fgp_prune_units(&job->weights, &how, &job->removed) : code;
 }
 
 static int check_finite(const prune_job *job) {
@@ -298,14 +317,16 @@ static int check_finite(const prune_job *job) {
 }
 
 static int print_units(const prune_job *job, uint64_t weights) {
-    const char *what = job->units == UNITS_HEADS ? "heads" : "channels";
+    static const char *const names[] = {
+        [UNITS_CHANNELS] = "channels", [UNITS_HEADS] = "heads", [UNITS_ZEROS] = "units"};
     if (fgp_arg_given(job->args, "json"))
         return fgio_json_print(json_pack("{s:o, s:I, s:I, s:I}", "output", fgio_json_text(job->out), "weights",
                                          (json_int_t)weights, "units", (json_int_t)job->removed.units, "removed",
                                          (json_int_t)job->removed.removed),
                                0, stdout);
     printf("%s: %" PRIu64 " of %" PRIu64 " %s %s; the model has %" PRIu64 " weights\n", job->out, job->removed.removed,
-           job->removed.units, what, fgp_arg_given(job->args, "keep-shapes") ? "set to zero" : "removed", weights);
+           job->removed.units, names[job->units], fgp_arg_given(job->args, "keep-shapes") ? "set to zero" : "removed",
+           weights);
     return FGIO_EXIT_OK;
 }
 
@@ -362,10 +383,12 @@ const fgp_command fgp_command_prune = {
     .about = "CHECKPOINT is a safetensors file, or a directory of checkpoints, of which the newest is used. Matrices\n"
              "and convolutions are pruned, embeddings with --embeddings; biases and norms are not. Of convolutions,\n"
              "wanda takes the magnitude. frugrad export then writes a file without the zeros. Channels and heads are\n"
-             "removed: frugrad eval, sample and train take their sizes from the file.\n"
+             "removed: frugrad eval, sample and train take their sizes from the file. With --units zeros, that changes\n"
+             "no result.\n"
              "\n"
              "  frugrad prune runs/a --sparsity 0.8 -o pruned.safetensors\n"
              "  frugrad prune runs/a --sparsity 0.25 --units heads --model gpt2-nano -o pruned.safetensors\n"
+             "  frugrad prune runs/a --units zeros -o small.safetensors\n"
              "  frugrad prune runs/a --pattern 2:4 --by wanda --model gpt2-nano --data text/ -o pruned.safetensors",
     .options = options,
     .run = run,

@@ -64,6 +64,14 @@ static int read_tensors(const fgio_tensor_file *file, fgp_weights *weights) {
     return code;
 }
 
+/* The option --model of a run whose checkpoint this is; other programs may mean something else by that key. */
+static void read_model(const fgio_tensor_file *file, fgp_weights *weights) {
+    const json_t *metadata = file->head.metadata;
+    const char *model = json_string_value(json_object_get(metadata, "model"));
+    if (json_object_get(metadata, "frugrad.format") != NULL && model != NULL && strlen(model) < sizeof weights->model)
+        memcpy(weights->model, model, strlen(model) + 1);
+}
+
 int fgp_weights_read(const char *path, fgp_weights *weights) {
     fgio_tensor_file file = FGIO_TENSOR_FILE_CLOSED;
     char found[PATH_MAX];
@@ -73,6 +81,8 @@ int fgp_weights_read(const char *path, fgp_weights *weights) {
         code = fgio_tensor_file_open(found, &file);
     if (code == FGIO_EXIT_OK)
         code = read_tensors(&file, weights);
+    if (code == FGIO_EXIT_OK)
+        read_model(&file, weights);
     fgio_tensor_file_close(&file);
     return code;
 }

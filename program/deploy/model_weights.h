@@ -15,6 +15,7 @@ typedef struct fgp_weights {
     frug_tensor *tensor; /* names are owned; role and input_first are guessed from the names */
     float **data;
     size_t count;
+    char model[128]; /* what a checkpoint says that they are of; "": unknown */
 } fgp_weights;
 
 /** Read a safetensors file, a compact file, or the newest checkpoint of a directory; the state of a run is left out. */

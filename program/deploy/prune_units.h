@@ -1,15 +1,16 @@
-/* prune_units.h - whole channels, columns or attention heads that are removed from a model. */
+/* prune_units.h - whole channels, neurons or attention heads that are removed from a model. */
 #ifndef FGP_PRUNE_UNITS_H
 #define FGP_PRUNE_UNITS_H
 
 #include "program/deploy/model_weights.h"
+#include "trainer/sparse/unit_layers.h"
 
 typedef struct fgp_unit_options {
-    bool heads;           /* attention heads; otherwise inner channels of residual blocks and columns of MLPs */
-    uint32_t head_length; /* heads: columns of one */
-    double share;         /* of the units of each layer that are removed; one stays at least */
-    bool keep_shapes;     /* set their weights to zero instead */
-    const char *skip;     /* layers with this text in their names stay as they are; NULL: none */
+    fgt_unit_kinds kinds;
+    double share;     /* of the units of each layer that are removed; one stays at least */
+    bool zeros;       /* instead of a share: those that nothing reads, because all weights that do are zero */
+    bool keep_shapes; /* set their weights to zero instead */
+    const char *skip; /* layers with this text in their names stay as they are; NULL: none */
 } fgp_unit_options;
 
 typedef struct fgp_unit_totals {

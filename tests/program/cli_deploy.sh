@@ -128,7 +128,8 @@ text = json.dumps(head).encode()
 open("wide.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + out)
 PY
 expect_error 1 "layer1.0.conv1.weight" eval $images --weights wide.safetensors --eval-batches 1
-expect_error 2 "needs --model" prune run --sparsity 0.5 --units heads -o x.safetensors
+expect_error 2 "name the --model" prune dense.safetensors --sparsity 0.5 --units heads -o x.safetensors
+expect_error 2 "resnet20 has no attention heads" prune resnet --sparsity 0.5 --units heads -o x.safetensors
 expect_error 2 "is not for --units" prune run --sparsity 0.5 --units channels --scope row -o x.safetensors
 expect_error 2 "keep-shapes" prune run --sparsity 0.5 --keep-shapes -o x.safetensors
 expect_error 1 "no attention heads" prune resnet --sparsity 0.5 --units heads --model gpt2-nano -o x.safetensors

@@ -22,7 +22,9 @@ class Options(unittest.TestCase):
         for text, part in (("magnitud", "unknown kind"), ("rigl:n=2", "has no option 'n'"), ("nm:n=4", "below m"),
                            ("magnitude:density=2", "density=2"), ("magnitude:updates=1.5", "whole number"),
                            ("magnitude:from=0.9", "is after"), ("rigl:layers=all", "layers=all"),
-                           ("nm:n", "has no option 'n'; it has n, m"), ("magnitude:density=nan", "density=nan")):
+                           ("nm:n", "has no option 'n'; it has n, m"), ("magnitude:density=nan", "density=nan"),
+                           ("channels", "frugrad train --sparse channels"),
+                           ("heads:density=0.3", "whole heads are pruned by the program only")):
             with self.assertRaisesRegex(ValueError, part):
                 parse(text)
 

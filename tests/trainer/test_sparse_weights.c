@@ -33,7 +33,10 @@ static void bad_texts_are_refused(void **state) {
                                       "nm:m=17",
                                       "nm:n=1.5",
                                       "magnitude:,",
-                                      "zeros:density=0.5"};
+                                      "zeros:density=0.5",
+                                      "channels:layers=erk",
+                                      "heads:density=0",
+                                      "units:swap=0.1"};
     fgt_sparse_options o;
     fgio_errors_mute(1);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)

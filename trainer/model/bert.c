@@ -16,7 +16,7 @@
 typedef struct builder {
     const fgt_model *model;
     fgt_graph *g;
-    uint32_t layer;
+    uint32_t layer, heads;
     char name[96];
 } builder;
 
@@ -29,7 +29,7 @@ static const char *param_name(builder *b, const char *what) {
 static fgt_value *linear(builder *b, const char *what, fgt_value *x, uint32_t out, frug_role role) {
     fgt_linear_shape shape = {.out = out, .bias = true, .init_scale = INIT_STDDEV, .role = role};
     if (role != FRUG_ROLE_LINEAR) {
-        shape.heads = b->model->heads;
+        shape.heads = b->heads;
         shape.module = b->layer + 1;
     }
     return fgt_op_linear(b->g, param_name(b, what), x, shape);
@@ -48,14 +48,16 @@ static fgt_value *dropout(builder *b, fgt_value *x) {
 
 static fgt_value *encoder_layer(builder *b, fgt_value *x) {
     fgt_graph *g = b->g;
-    const uint32_t width = b->model->hidden;
-    fgt_value *q = linear(b, "attention.self.query", x, width, FRUG_ROLE_ATTN_Q);
-    fgt_value *k = linear(b, "attention.self.key", x, width, FRUG_ROLE_ATTN_K);
-    fgt_value *v = linear(b, "attention.self.value", x, width, FRUG_ROLE_ATTN_V);
-    fgt_value *y = fgt_op_attention(g, q, k, v, b->model->heads, false, (float)b->model->dropout);
+    const uint32_t width = b->model->hidden, attention = fgt_model_units(b->model, 0, b->layer, width);
+    b->heads = attention / fgt_model_head_length(b->model);
+    fgt_value *q = linear(b, "attention.self.query", x, attention, FRUG_ROLE_ATTN_Q);
+    fgt_value *k = linear(b, "attention.self.key", x, attention, FRUG_ROLE_ATTN_K);
+    fgt_value *v = linear(b, "attention.self.value", x, attention, FRUG_ROLE_ATTN_V);
+    fgt_value *y = fgt_op_attention(g, q, k, v, b->heads, false, (float)b->model->dropout);
     y = dropout(b, linear(b, "attention.output.dense", y, width, FRUG_ROLE_ATTN_O));
     x = fgt_op_layer_norm(g, param_name(b, "attention.output.LayerNorm"), fgt_op_add(g, x, y), EPSILON);
-    y = fgt_op_gelu(g, linear(b, "intermediate.dense", x, 4 * width, FRUG_ROLE_LINEAR), false);
+    y = linear(b, "intermediate.dense", x, fgt_model_units(b->model, 1, b->layer, 4 * width), FRUG_ROLE_LINEAR);
+    y = fgt_op_gelu(g, y, false);
     y = dropout(b, linear(b, "output.dense", y, width, FRUG_ROLE_LINEAR));
     return fgt_op_layer_norm(g, param_name(b, "output.LayerNorm"), fgt_op_add(g, x, y), EPSILON);
 }

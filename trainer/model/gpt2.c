@@ -40,7 +40,7 @@ static fgt_value *transformer_block(builder *b, fgt_value *x) {
     const uint32_t width = b->model->hidden, attention = fgt_model_units(b->model, 0, b->layer, width);
     const float dropout = (float)b->model->dropout;
     const float residual = INIT_STDDEV / sqrtf(2.0f * (float)b->model->layers); /* two residual additions per layer */
-    b->heads = attention / (width / b->model->heads);
+    b->heads = attention / fgt_model_head_length(b->model);
     fgt_value *y = fgt_op_layer_norm(g, param_name(b, "ln_1"), x, EPSILON);
     y = linear(b, "attn.c_attn", y, 3 * attention, INIT_STDDEV, FRUG_ROLE_ATTN_QKV);
     y = fgt_op_attention(g, y, NULL, NULL, b->heads, true, dropout);

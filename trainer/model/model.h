@@ -37,13 +37,16 @@ const fgt_model_kind *fgt_model_kind_at(size_t i);
 /** Parses a model text. Returns an exit status, after an error message that suggests the nearest model or option. */
 int fgt_model_parse(const char *text, fgt_model *model);
 
+/** Numbers of an attention head; 0: the model has none. */
+uint32_t fgt_model_head_length(const fgt_model *model);
+
 /** Reads the sizes of layers of which units were removed from the shapes of a file of weights; what the file does not
- * have, or of models other than GPT-2 and residual networks, is as usual. Returns an exit status, after an error
- * message. */
+ * have is as usual. Returns an exit status, after an error message. */
 int fgt_model_read_units(const char *path, fgt_model *model);
 
-/** Units of a layer, `usual` if none were removed. GPT-2: 0, columns of queries; 1, of the MLP. Residual networks: 0,
- * channels after the first convolution of a block; 1, after the second of three. */
+/** Units of a layer, `usual` if none were removed. Transformers: 0, columns of queries; 1, of the MLP. Residual
+ * networks: 0, channels after the first convolution of a block; 1, after the second of three. LeNet and the perceptron:
+ * 0, outputs of all layers but the last. */
 uint32_t fgt_model_units(const fgt_model *model, int which, uint32_t layer, uint32_t usual);
 
 /** Builds a model for the data, for batches of at most `batch`, finished but with all weights 0 (see fgt_graph_init()).

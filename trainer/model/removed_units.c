@@ -30,15 +30,16 @@ static uint32_t dimension(const fgio_tensor_file *file, const char *name, uint32
     return item && item->ndim == ndim && item->shape[d] < 65536 ? (uint32_t)item->shape[d] : 0;
 }
 
-static void read_gpt2(const fgio_tensor_file *file, fgt_model *m) {
-    const uint32_t head = m->hidden / m->heads;
-    char name[64];
+/* first: whether the input is the first dimension of a matrix. */
+static void read_transformer(const fgio_tensor_file *file, const char *attention_reader, const char *hidden_maker,
+                             bool first, fgt_model *m) {
+    char name[96];
     for (uint32_t i = 0; i < m->layers && i < FGT_UNIT_LAYERS; i++) {
-        snprintf(name, sizeof name, "h.%u.attn.c_proj.weight", i);
-        uint32_t attention = dimension(file, name, 2, 0);
-        snprintf(name, sizeof name, "h.%u.mlp.c_fc.weight", i);
-        uint32_t hidden = dimension(file, name, 2, 1);
-        m->units[0][i] = attention < m->hidden && attention % head == 0 ? attention : 0;
+        snprintf(name, sizeof name, attention_reader, i);
+        uint32_t attention = dimension(file, name, 2, first ? 0 : 1);
+        snprintf(name, sizeof name, hidden_maker, i);
+        uint32_t hidden = dimension(file, name, 2, first ? 1 : 0);
+        m->units[0][i] = attention < m->hidden && attention % fgt_model_head_length(m) == 0 ? attention : 0;
         m->units[1][i] = hidden < 4 * m->hidden ? hidden : 0;
     }
 }
@@ -58,6 +59,21 @@ static void read_resnet(const fgio_tensor_file *file, fgt_model *m) {
         }
 }
 
+static void read_small_vision(const fgio_tensor_file *file, fgt_model *m) {
+    const bool lenet = strcmp(m->name, "lenet") == 0;
+    uint32_t *units = m->units[0];
+    if (lenet) {
+        *units++ = dimension(file, "conv1.weight", 4, 0);
+        *units++ = dimension(file, "conv2.weight", 4, 0);
+    }
+    *units++ = dimension(file, "fc1.weight", 2, 0);
+    *units++ = dimension(file, "fc2.weight", 2, 0);
+}
+
+uint32_t fgt_model_head_length(const fgt_model *model) {
+    return model->heads ? model->hidden / model->heads : 0;
+}
+
 int fgt_model_read_units(const char *path, fgt_model *model) {
     fgio_tensor_file file;
     memset(model->units, 0, sizeof model->units);
@@ -65,9 +81,14 @@ int fgt_model_read_units(const char *path, fgt_model *model) {
     if (status != FGIO_EXIT_OK)
         return status;
     if (strncmp(model->name, "gpt2", 4) == 0)
-        read_gpt2(&file, model);
+        read_transformer(&file, "h.%u.attn.c_proj.weight", "h.%u.mlp.c_fc.weight", true, model);
+    else if (strncmp(model->name, "bert", 4) == 0)
+        read_transformer(&file, "layer.%u.attention.output.dense.weight", "layer.%u.intermediate.dense.weight", false,
+                         model);
     else if (strncmp(model->name, "resnet", 6) == 0)
         read_resnet(&file, model);
+    else
+        read_small_vision(&file, model);
     fgio_tensor_file_close(&file);
     return FGIO_EXIT_OK;
 }

@@ -167,7 +167,8 @@ static bool joins_tensors(const fgt_worker *w) {
 
 /* The first masks, of the first weights; those of a resumed run are in its checkpoint. */
 static int open_sparse(fgt_worker *w) {
-    int status = fgt_sparse_create(&w->run->sparse, w->graph, w->steps, w->run->job->weights == NULL, &w->sparse);
+    int status = fgt_sparse_create(&w->run->sparse, w->graph, w->steps, w->run->job->weights == NULL,
+                                   fgt_model_head_length(&w->run->model), &w->sparse);
     if (status == FGIO_EXIT_OK)
         status = fgt_buckets_assign_packed(w->graph, w->run->job->bucket_bytes);
     if (status == FGIO_EXIT_OK && !w->resuming && fgt_sparse_is_due(&w->run->sparse, 0, w->steps))

@@ -35,7 +35,7 @@ int fgt_quantize_parse(const char *text, fgt_quantize_options *options) {
 static size_t largest_mask(const fgt_graph *g) {
     size_t most = 1;
     for (const fgt_param *p = g->params; p; p = p->next)
-        most = fgt_mask_bytes(p) > most ? fgt_mask_bytes(p) : most;
+        most = fgt_mask_is_for(p) && fgt_mask_bytes(p) > most ? fgt_mask_bytes(p) : most;
     return most;
 }
 

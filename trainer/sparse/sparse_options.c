@@ -12,7 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TEXT_MAX 256
+#define TEXT_MAX     256
+#define UNIT_OPTIONS "density=0.5,from=0.1,until=0.6,updates=50"
 
 static const fgt_sparse_help helps[FGT_SPARSE_KINDS] = {
     {"magnitude", "density=0.1,layers=erk,from=0.1,until=0.6,updates=50",
@@ -22,12 +23,19 @@ static const fgt_sparse_help helps[FGT_SPARSE_KINDS] = {
     {"nm", "n=2,m=4,from=0.1,until=0.5,refine=0.002",
      "n of every m weights along the inputs of a neuron: a straight-through estimator, then fixed masks"},
     {"zeros", "", "weights of --weights that are zero stay zero: to train a model of frugrad prune"},
+    {"channels", UNIT_OPTIONS,
+     "gradual pruning of whole channels and neurons inside blocks; frugrad prune --units zeros removes them"},
+    {"heads", UNIT_OPTIONS, "the same of attention heads"},
+    {"units", UNIT_OPTIONS, "channels and heads"},
 };
 static const fgt_sparse_options defaults[FGT_SPARSE_KINDS] = {
     {.kind = FGT_SPARSE_MAGNITUDE, .density = 0.1, .from = 0.1, .until = 0.6, .updates = 50},
     {.kind = FGT_SPARSE_RIGL, .density = 0.1, .until = 0.75, .updates = 25, .swap = 0.3},
     {.kind = FGT_SPARSE_NM, .from = 0.1, .until = 0.5, .updates = 1, .refine = 0.002, .n = 2, .m = 4},
     {.kind = FGT_SPARSE_ZEROS, .density = 1, .updates = 1},
+    {.kind = FGT_SPARSE_CHANNELS, .density = 0.5, .from = 0.1, .until = 0.6, .updates = 50},
+    {.kind = FGT_SPARSE_HEADS, .density = 0.5, .from = 0.1, .until = 0.6, .updates = 50},
+    {.kind = FGT_SPARSE_UNITS, .density = 0.5, .from = 0.1, .until = 0.6, .updates = 50},
 };
 static const char *const layer_names[] = {"erk", "uniform", "global", NULL};
 
@@ -106,7 +114,8 @@ static int parse_kind(const char *name, fgt_sparse_options *o) {
             *o = defaults[i];
             return FGIO_EXIT_OK;
         }
-    return fgio_usage_error("--sparse: unknown kind '%s'; accepted: magnitude, rigl, nm, zeros", name);
+    return fgio_usage_error("--sparse: unknown kind '%s'; accepted: magnitude, rigl, nm, zeros, channels, heads, units",
+                            name);
 }
 
 int fgt_sparse_parse(const char *text, fgt_sparse_options *options) {
@@ -162,8 +171,12 @@ bool fgt_sparse_is_due(const fgt_sparse_options *o, uint64_t step, uint64_t step
     return updates_done(o, step, steps) != updates_done(o, step - 1, steps);
 }
 
+bool fgt_sparse_has_units(const fgt_sparse_options *o) {
+    return o->kind == FGT_SPARSE_CHANNELS || o->kind == FGT_SPARSE_HEADS || o->kind == FGT_SPARSE_UNITS;
+}
+
 double fgt_sparse_density(const fgt_sparse_options *o, uint64_t step, uint64_t steps) {
-    if (o->kind != FGT_SPARSE_MAGNITUDE)
+    if (o->kind != FGT_SPARSE_MAGNITUDE && !fgt_sparse_has_units(o))
         return o->density;
     double left = 1 - fgt_sparse_progress(o, step, steps);
     return 1 - (1 - o->density) * (1 - left * left * left);

@@ -11,6 +11,9 @@ typedef enum fgt_sparse_kind {
     FGT_SPARSE_RIGL,      /* a fixed number of weights, of which some are exchanged for others now and then */
     FGT_SPARSE_NM,        /* N of every M weights: dense weights behind a mask, then that mask for good */
     FGT_SPARSE_ZEROS,     /* weights that are zero at the beginning stay zero */
+    FGT_SPARSE_CHANNELS,  /* gradual pruning of inner channels and neurons */
+    FGT_SPARSE_HEADS,     /* of attention heads */
+    FGT_SPARSE_UNITS,     /* of both */
     FGT_SPARSE_KINDS
 } fgt_sparse_kind;
 
@@ -24,7 +27,7 @@ typedef enum fgt_sparse_layers {
 typedef struct fgt_sparse_options {
     fgt_sparse_kind kind;
     fgt_sparse_layers layers;
-    double density;     /* of all tensors that are pruned */
+    double density;     /* of all tensors that are pruned; of the units of each layer */
     double from, until; /* shares of all steps between which masks change */
     double swap;        /* rigl: share of the weights that the first update exchanges */
     double refine;      /* nm: decay of weights that are masked, as a factor of the rate */
@@ -41,6 +44,9 @@ const fgt_sparse_help *fgt_sparse_help_at(size_t i);
 /** Parses KIND[:option=value[,option=value]...]. Returns an exit status, after an error message. */
 int fgt_sparse_parse(const char *text, fgt_sparse_options *options);
 
+/** Whether whole units are pruned: channels, heads. */
+bool fgt_sparse_has_units(const fgt_sparse_options *o);
+
 /** The first step whose mask, or straight-through estimator, is in effect; and the step from which on masks stay. */
 uint64_t fgt_sparse_begin(const fgt_sparse_options *o, uint64_t steps);
 uint64_t fgt_sparse_end(const fgt_sparse_options *o, uint64_t steps);
@@ -51,7 +57,7 @@ double fgt_sparse_progress(const fgt_sparse_options *o, uint64_t step, uint64_t 
 /** Whether masks change after `step` steps. */
 bool fgt_sparse_is_due(const fgt_sparse_options *o, uint64_t step, uint64_t steps);
 
-/** Density of the weights after `step` steps. */
+/** Density of the weights, or units, after `step` steps. */
 double fgt_sparse_density(const fgt_sparse_options *o, uint64_t step, uint64_t steps);
 
 #endif

@@ -31,33 +31,52 @@ static float *flat_floats(const fgt_sparse *s, fgt_use use) {
     return fgt_counted_alloc(use, (size_t)s->graph->elements * sizeof(float));
 }
 
+static bool has_mask(const fgt_sparse *s, const fgt_param *p) {
+    return s->units ? fgt_graph_units_include(s->units, p) : fgt_mask_is_for(p);
+}
+
+/* Masks of all parameters that have one, with all bits set. */
+static int create_masks(fgt_sparse *s) {
+    for (const fgt_param *p = s->graph->params; p; p = p->next)
+        s->mask_bytes += has_mask(s, p) ? fgt_mask_bytes(p) : 0;
+    s->mask = fgt_counted_alloc(FGT_USE_WEIGHTS, s->mask_bytes + 1);
+    s->scratch = fgt_counted_alloc(FGT_USE_WEIGHTS, s->mask_bytes + 1);
+    s->growth = s->options.kind == FGT_SPARSE_RIGL ? flat_floats(s, FGT_USE_GRADIENTS) : NULL;
+    if (!s->mask || !s->scratch || (s->options.kind == FGT_SPARSE_RIGL && !s->growth))
+        return fgio_error("--sparse: not enough memory for masks");
+    uint8_t *at = s->mask;
+    for (fgt_param *p = s->graph->params; p; p = p->next) {
+        p->mask = has_mask(s, p) ? at : NULL;
+        at += p->mask ? fgt_mask_bytes(p) : 0;
+        for (size_t i = 0; p->mask && i < elements_of(p); i++)
+            fgt_mask_set(p->mask, i);
+    }
+    fgt_mask_apply(s->graph, s->graph->weights);
+    return FGIO_EXIT_OK;
+}
+
 int fgt_sparse_create(const fgt_sparse_options *options, fgt_graph *graph, uint64_t steps, bool random_weights,
-                      fgt_sparse **sparse) {
+                      uint32_t head_length, fgt_sparse **sparse) {
+    const bool units = fgt_sparse_has_units(options);
+    const fgt_unit_kinds kinds = {.channels = options->kind != FGT_SPARSE_HEADS,
+                                  .heads = options->kind != FGT_SPARSE_CHANNELS,
+                                  .head_length = head_length};
     fgt_sparse *s = calloc(1, sizeof *s);
     if (!s)
         return fgio_error("--sparse: out of memory");
     *s = (fgt_sparse){.options = *options,
                       .graph = graph,
                       .steps = steps,
-                      .mask_bytes = fgt_mask_bytes_all(graph),
-                      .keeps_norms = random_weights,
+                      .keeps_norms = random_weights && !units,
                       .weights = graph->weights};
-    s->mask = fgt_counted_alloc(FGT_USE_WEIGHTS, s->mask_bytes + 1);
-    s->scratch = fgt_counted_alloc(FGT_USE_WEIGHTS, s->mask_bytes + 1);
-    s->growth = options->kind == FGT_SPARSE_RIGL ? flat_floats(s, FGT_USE_GRADIENTS) : NULL;
-    if (!s->mask || !s->scratch || (options->kind == FGT_SPARSE_RIGL && !s->growth)) {
+    int status = units ? fgt_graph_units_create(graph, &kinds, &s->units) : FGIO_EXIT_OK;
+    if (status == FGIO_EXIT_OK)
+        status = create_masks(s);
+    if (status == FGIO_EXIT_OK)
+        *sparse = s;
+    else
         fgt_sparse_destroy(s);
-        return fgio_error("--sparse: not enough memory for masks");
-    }
-    uint8_t *at = s->mask;
-    for (fgt_param *p = graph->params; p; at += fgt_mask_bytes(p), p = p->next) {
-        p->mask = fgt_mask_is_for(p) ? at : NULL;
-        for (size_t i = 0; p->mask && i < elements_of(p); i++)
-            fgt_mask_set(p->mask, i);
-    }
-    fgt_mask_apply(graph, graph->weights);
-    *sparse = s;
-    return FGIO_EXIT_OK;
+    return status;
 }
 
 void fgt_sparse_destroy(fgt_sparse *s) {
@@ -68,6 +87,7 @@ void fgt_sparse_destroy(fgt_sparse *s) {
     fgt_counted_free(s->mask);
     fgt_counted_free(s->scratch);
     fgt_counted_free(s->growth);
+    fgt_graph_units_destroy(s->units);
     free(s);
 }
 
@@ -217,6 +237,8 @@ static int update_masks(fgt_sparse *s, frug_comm *comm, uint64_t step) {
         keep_nonzeros(s);
         return FGIO_EXIT_OK;
     }
+    if (s->units)
+        return fgt_graph_units_prune(s->units, s->weights, fgt_sparse_density(&s->options, step, s->steps));
     uint64_t *keep = calloc(count + 1, sizeof *keep);
     fgt_candidates *set = calloc(count + 1, sizeof *set);
     int status = keep && set ? FGIO_EXIT_OK : fgio_error("--sparse: out of memory");

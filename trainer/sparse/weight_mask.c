@@ -15,14 +15,7 @@ bool fgt_mask_is_for(const fgt_param *p) {
 }
 
 size_t fgt_mask_bytes(const fgt_param *p) {
-    return fgt_mask_is_for(p) ? (elements_of(p) + 7) / 8 : 0;
-}
-
-size_t fgt_mask_bytes_all(const fgt_graph *g) {
-    size_t bytes = 0;
-    for (const fgt_param *p = g->params; p; p = p->next)
-        bytes += fgt_mask_bytes(p);
-    return bytes;
+    return (elements_of(p) + 7) / 8;
 }
 
 void fgt_mask_apply(fgt_graph *g, float *weights) {
@@ -54,9 +47,9 @@ int fgt_mask_layout(const fgt_graph *g, frug_layout **layout) {
             continue;
         t.offset = p->packed_offset;
         if (p->mask) { /* heads, rows and columns are gone */
-            t.ndim = 2;
+            t.ndim = t.ndim < 2 ? 1 : 2;
             t.shape[0] = 1;
-            t.shape[1] = p->packed_count;
+            t.shape[t.ndim - 1] = p->packed_count;
             t.heads = t.kv_heads = t.module = t.input_first = 0;
         }
         status = frug_layout_add(made, &t);

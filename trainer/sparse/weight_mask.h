@@ -18,12 +18,15 @@ static inline void fgt_mask_set(uint8_t *mask, size_t i) {
     mask[i / 8] |= (uint8_t)(1u << i % 8);
 }
 
-/** Whether a parameter may have a mask: a matrix or kernel that is trained, but no embedding. */
+static inline void fgt_mask_clear(uint8_t *mask, size_t i) {
+    mask[i / 8] &= (uint8_t) ~(1u << i % 8);
+}
+
+/** Whether single weights of a parameter may be pruned: a matrix or kernel that is trained, but no embedding. */
 bool fgt_mask_is_for(const fgt_param *p);
 
-/** Bytes of the mask of a parameter, and of all masks of a model. */
+/** Bytes of the mask of a parameter. */
 size_t fgt_mask_bytes(const fgt_param *p);
-size_t fgt_mask_bytes_all(const fgt_graph *g);
 
 /** Sets offset and length of all parameters in the packed buffer, by their masks; and zeros pruned weights, also those
  * of a second flat buffer. */
@@ -32,7 +35,7 @@ void fgt_mask_apply(fgt_graph *g, float *weights);
 /** Length of the packed buffer. */
 uint64_t fgt_mask_packed(const fgt_graph *g);
 
-/** The packed buffer as a layout: parameters with a mask are matrices of one row. Returns an exit status. */
+/** The packed buffer as a layout: matrices with a mask have one row. Returns an exit status. */
 int fgt_mask_layout(const fgt_graph *g, frug_layout **layout);
 
 /** The same with the parameters of each bucket joined to one matrix of one row, named after the first and the last: one

@@ -14,6 +14,7 @@ _KINDS: Dict[str, Dict[str, object]] = {
     "zeros": {},
     "nm": {"n": 2, "m": 4, "from": 0.1, "until": 0.5, "refine": 0.002},
 }
+_UNIT_KINDS = ("channels", "heads", "units")
 _LIMITS: Dict[str, Tuple[float, float]] = {"density": (1e-6, 1), "from": (0, 1), "until": (0, 1), "swap": (0, 1),
                                            "refine": (0, 10), "updates": (1, 1e6), "n": (1, 15), "m": (2, 16)}
 
@@ -89,6 +90,9 @@ def _value(name: str, text: str, usual: object) -> object:
 def parse(text: str) -> SparseOptions:
     """The options of a text such as ``magnitude:density=0.1,layers=global``; ValueError if there is a mistake in it."""
     kind, _, rest = text.partition(":")
+    if kind in _UNIT_KINDS:
+        raise ValueError(f"sparse weights: whole {kind} are pruned by the program only: frugrad train --sparse {kind}; "
+                         f"accepted here: {', '.join(_KINDS)}")
     if kind not in _KINDS:
         raise ValueError(f"sparse weights: unknown kind '{kind}'; accepted: {', '.join(_KINDS)}")
     values = dict(_KINDS[kind])

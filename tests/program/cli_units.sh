@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# Channels and heads that are pruned while training: in the shortest way from the run to a smaller file, whose loss is
+# the same in all printed digits.
+. "$(dirname "$0")/../support/script.sh"
+cd "$work"
+frugrad=$FRUGRAD
+
+expect_error() { # status text command...
+    local status=$1 text=$2 code=0
+    shift 2
+    "$frugrad" "$@" >out 2>&1 || code=$?
+    [ "$code" = "$status" ] || fail "$* returns $code, not $status: $(cat out)"
+    grep -q -- "$text" out || fail "$* does not say '$text': $(cat out)"
+}
+number() { # key file
+    tr -d '\n' <"$2" | sed "s/.*\"$1\": *\([0-9.e-]*\).*/\1/"
+}
+printed() { # options of eval: its figures
+    "$frugrad" eval $model --eval-batches 4 "$@" | sed "s/.*split, //" | grep loss || fail "eval $*"
+}
+train() { # directory, options
+    local save=$1
+    shift
+    "$frugrad" train $model --workers 2 --batch 4 --steps 12 --no-eval --save "$save" --json "$@" >"$save.json" 2>log ||
+        fail "train $*: $(cat log)"
+}
+
+# Gradual pruning, a smaller file, the same loss; and compact, sampled or trained on like any other.
+for case in "lenet channels 113 226" "resnet20 channels 168 336" "bert-mini:layers=2,width=24,heads=3 units 98 198" \
+    "gpt2-nano units 291 585" "gpt2-nano heads 3 585"; do
+    read -r name kind removed units <<<"$case"
+    model="--model $name --data builtin --threads 1"
+    rm -rf run again
+    train run --sparse $kind:updates=4 --save-every 4
+    "$frugrad" prune run --units zeros --json -o small.safetensors >prune.json || fail "prune --units zeros of $name"
+    [ "$(number removed prune.json)/$(number units prune.json)" = "$removed/$units" ] || fail "$case: $(cat prune.json)"
+    [ "$(printed --resume run)" = "$(printed --weights small.safetensors)" ] ||
+        fail "$case: $(printed --resume run), after removal $(printed --weights small.safetensors)"
+    [ "$(number params_kept run.json)" -lt "$(number params run.json)" ] || fail "$case: $(cat run.json)"
+    "$frugrad" export run -o whole.safetensors >/dev/null
+    [ "$(wc -c <small.safetensors)" -lt "$(wc -c <whole.safetensors)" ] || fail "$case: the file is not smaller"
+    train again --sparse $kind:updates=4 --resume run/step-000000004.safetensors
+    cmp run/step-000000012.safetensors again/step-000000012.safetensors || fail "$case: resumed with other bits"
+done
+train dense
+train sparse --sparse units:density=0.3,from=0,until=0
+[ $((3 * $(number bytes_sent sparse.json))) -lt $((2 * $(number bytes_sent dense.json))) ] || fail "frames do not shrink"
+"$frugrad" prune run --units zeros -o small.safetensors >/dev/null
+"$frugrad" export small.safetensors --code int8 -o small.fgc >/dev/null || fail "export"
+printed --weights small.fgc >/dev/null
+"$frugrad" sample --model gpt2-nano --weights small.fgc --prompt a --length 8 >/dev/null || fail "sample"
+train more --weights small.safetensors --sparse channels:density=0.5
+
+# Without the checkpoint, only --model says how long a head is; a second removal has nothing to remove.
+expect_error 2 "name the --model" prune small.safetensors --units zeros -o x.safetensors
+"$frugrad" prune small.safetensors --units zeros --model gpt2-nano -o x.safetensors | grep -q ": 0 of " || fail "twice"
+cmp small.safetensors x.safetensors || fail "a second removal changes something"
+expect_error 2 "omit --sparsity" prune run --units zeros --sparsity 0.5 -o x.safetensors
+expect_error 2 "keep-shapes" prune run --units zeros --keep-shapes -o x.safetensors
+expect_error 2 "is not for --units zeros" prune run --units zeros --pattern 2:4 -o x.safetensors
+expect_error 2 "has no option 'layers'" train $model --sparse channels:layers=erk --steps 1
+expect_error 2 "from 1e-06 to 1" train $model --sparse heads:density=2 --steps 1
+model="--model resnet20 --data builtin --threads 1"
+expect_error 1 "no attention heads" train $model --sparse heads --steps 1 --no-eval
+expect_error 2 "does not support --sparse" train $model --sparse channels --stages 2 --steps 1 --no-eval

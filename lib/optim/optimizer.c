@@ -123,13 +123,15 @@ static void resolve_beta2(frug_optimizer *o, const frug_compressor *c) {
 /*
  * adam-merged with retention. At high rates noise is the limit: a retained entry is sent again, so its update continues
  * for some steps, and half of the rate makes up for it however often that is. At low rates it is not, and entries that
- * are seldom sent need a larger rate to move as far as with dense AdamW. A rate is high if a step of equal signs changes
- * what a matrix does by as much as the matrix itself: rate times width.
+ * are seldom sent need a larger rate to move as far as with dense AdamW. A rate is high if a step of equal signs
+ * changes what a matrix does by as much as the matrix itself: rate times width. Trained weights are to change little,
+ * so with gain=finetune a rate is high sooner, and just above the usual ones.
  */
 #define MIN_ADAM_GAIN      0.5
 #define MAX_ADAM_GAIN      2.0
-#define GAIN_AT_DENSITY_1  0.625 /* at low rates; with the fourth root of the density */
-#define HIGH_RATE_BY_WIDTH 0.25
+#define GAIN_AT_DENSITY_1  0.625   /* at low rates; with the fourth root of the density */
+#define HIGH_RATE          0.25    /* times the width */
+#define HIGH_FINETUNE_RATE 0.03125 /* usual are 0.02 and less */
 
 static double mean_width(const frug_layout *layout) {
     double sum = 0, all = 0;
@@ -155,6 +157,7 @@ static void resolve_adam_gain(frug_optimizer *o, const frug_compressor *c) {
     o->gain = fmax(MIN_ADAM_GAIN, 1 - retention);
     o->gain_low = fmin(MAX_ADAM_GAIN, fmax(1, low));
     o->mean_width = mean_width(o->layout);
+    o->high_rate = o->options.gain < 0 ? HIGH_FINETUNE_RATE : HIGH_RATE;
 }
 
 static frug_status resolve_gain(frug_optimizer *o, const frug_compressor *c) {
@@ -162,7 +165,9 @@ static frug_status resolve_gain(frug_optimizer *o, const frug_compressor *c) {
     FRUG_FAIL_IF(sends_differences(c) && o->options.kind != FRUGI_OPTIM_MERGED, FRUG_ERR_CONFIG,
                  "config: feedback=ef21 sends changes of the gradient, which only optimizer=merged adds up; use "
                  "optimizer=merged, or another feedback");
-    if (o->options.kind == FRUGI_OPTIM_ADAM_MERGED && o->options.gain == 0)
+    FRUG_FAIL_IF(o->options.gain < 0 && o->options.kind != FRUGI_OPTIM_ADAM_MERGED, FRUG_ERR_CONFIG,
+                 "config: gain=finetune is for adam-merged, whose gain depends on the rate");
+    if (o->options.kind == FRUGI_OPTIM_ADAM_MERGED && o->options.gain <= 0)
         resolve_adam_gain(o, c);
     if (o->options.kind != FRUGI_OPTIM_MERGED || o->options.gain > 0)
         return FRUG_OK;
@@ -232,8 +237,9 @@ const char *frug_optimizer_text(const frug_optimizer *o) {
 double frug_optimizer_gain(const frug_optimizer *o, double rate) {
     if (!o || o->mean_width <= 0)
         return o ? o->gain : 1;
-    const double x = rate * o->mean_width / HIGH_RATE_BY_WIDTH, square = x * x;
-    return o->gain + (o->gain_low - o->gain) / (1 + square * square);
+    const double x = rate * o->mean_width / o->high_rate, fourth = x * x * x * x;
+    const double fall = o->options.gain < 0 ? fourth * fourth : fourth;
+    return o->gain + (o->gain_low - o->gain) / (1 + fall);
 }
 
 int frug_optimizer_can_split(const frug_optimizer *o, size_t tensor) {

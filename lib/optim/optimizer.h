@@ -46,7 +46,7 @@ typedef enum frugi_optim_state { FRUGI_STATE_F32, FRUGI_STATE_BF16, FRUGI_STATE_
 typedef struct frugi_optim_options {
     frugi_optim kind;
     double momentum, beta1, beta2, eps, decay;
-    double gain;    /* 0: auto; beta2 < 0: auto, until the optimizer is created */
+    double gain;    /* 0: auto; < 0: finetune. beta2 < 0: auto, until the optimizer is created */
     double inertia; /* 0: off; < 0: auto */
     uint64_t nesterov, coupled, decay_all;
     uint64_t state; /* frugi_optim_state */
@@ -130,6 +130,7 @@ struct frug_optimizer {
     double gain;       /* at high rates, and at all unless gain_low is another */
     double gain_low;   /* of adam-merged, at low rates */
     double mean_width; /* the smaller side of matrices, weighted by size; 0: there are none */
+    double high_rate;  /* times the width: half way between both gains */
     uint64_t frozen_since, frozen_until; /* the steps between them do not change mean squares */
     frugi_optim_tensor *tensor;
     size_t tensors;

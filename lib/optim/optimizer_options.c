@@ -25,7 +25,8 @@ static const frug_optimizer_kind kinds[] = {
      "dense tensors have a momentum of their own"},
     {"adam-merged", "beta1=0.9,beta2=auto,eps=1e-08,gain=auto,state=int8,inertia=off,decay=0.01,decay_all=0",
      "the residual holds the momentum, the optimizer the root of the mean square, in about a byte; dense tensors "
-     "use AdamW; beta2=auto: 1 - 0.16 density, from 0.99 to 0.999; gain=auto: with retention 1.25 (94 %) to 2 (99 %) at low rates, 0.5 at high ones"},
+     "use AdamW; beta2=auto: 1 - 0.16 density, from 0.99 to 0.999; gain=auto: with retention 1.25 (94 %) to 2 (99 %) "
+     "at low rates, 0.5 at high ones; gain=finetune: likewise for trained weights"},
     {"microadam", "window=10,entries=16,state=bf16,beta1=0.9,beta2=0.999,eps=1e-08,decay=0,decay_all=0",
      "both means are computed from the entries of the last steps; dense tensors use AdamW"},
     {"sgc", "s=448,kappa=7,matrix=implicit,method=gomp4,scale=1," TARGET_OPTIONS,
@@ -72,7 +73,7 @@ static const option_row rows[] = {
     {"beta2", ROW_BETA2, AT(beta2), 0, 0.999999, "0 to 0.999999; adam-merged and muon-merged also auto"},
     {"eps", ROW_REAL, AT(eps), 1e-30, 1, "1e-30 to 1"},
     {"decay", ROW_REAL, AT(decay), 0, 1000, "0 to 1000"},
-    {"gain", ROW_GAIN, AT(gain), 1e-6, 1e6, "auto, or 1e-6 to 1e6"},
+    {"gain", ROW_GAIN, AT(gain), 1e-6, 1e6, "auto, 1e-6 to 1e6; adam-merged also finetune"},
     {"inertia", ROW_INERTIA, AT(inertia), 0, 0.999999, "off, auto, or 0 to 0.999999"},
     {"nesterov", ROW_COUNT, AT(nesterov), 0, 1, "0 or 1"},
     {"coupled", ROW_COUNT, AT(coupled), 0, 1, "0 or 1"},
@@ -158,8 +159,8 @@ static bool read_value(const option_row *row, frugi_token value, void *field) {
     case ROW_GAIN:
     case ROW_INERTIA:
     case ROW_REAL:
-        if (row->type == ROW_GAIN && frugi_token_is(value, "auto"))
-            real = 0;
+        if (row->type == ROW_GAIN && (frugi_token_is(value, "auto") || frugi_token_is(value, "finetune")))
+            real = frugi_token_is(value, "auto") ? 0 : -1;
         else if (row->type == ROW_BETA2 && frugi_token_is(value, "auto"))
             real = -1;
         else if (row->type == ROW_INERTIA && (frugi_token_is(value, "auto") || frugi_token_is(value, "off")))
@@ -280,7 +281,9 @@ static void print_value(const option_row *row, const frugi_optim_options *option
     size_t len = 0;
     if (row->type == ROW_REAL || row->type == ROW_BETA2 || row->type == ROW_GAIN || row->type == ROW_INERTIA) {
         memcpy(&real, field, sizeof real);
-        if ((row->type == ROW_GAIN && real == 0) || real < 0)
+        if (row->type == ROW_GAIN && real < 0)
+            snprintf(text, VALUE_TEXT, "finetune");
+        else if ((row->type == ROW_GAIN && real == 0) || real < 0)
             snprintf(text, VALUE_TEXT, "auto");
         else if (row->type == ROW_INERTIA && real == 0)
             snprintf(text, VALUE_TEXT, "off");

@@ -34,7 +34,7 @@ static const task_defaults defaults_of[] = {
 };
 
 #define SIGN_RATE    1e-3 /* images: the step length is the rate, whatever the gradient */
-#define TRAINED_RATE 0.04 /* for a width of 1, for transformers that start from --weights */
+#define TRAINED_RATE 0.02 /* for a width of 1, for transformers that start from --weights */
 #define RATE_MAX     8e-3 /* maximum for a transformer */
 
 #define CONFIG_TEXT      2048u /* of a method with another option */
@@ -146,13 +146,15 @@ int fgt_default_optimizer(const fgt_job *job, const fgt_model *model, char *opti
         status = check_local(*config, text);
     if (status != FGIO_EXIT_OK)
         return status;
-    char threads[32] = ""; /* the products of Muon are shared by the threads of a worker */
+    char added[32] = ""; /* the products of Muon are shared by the threads of a worker */
     if (starts_with(text, "muon") && !strstr(text, "threads="))
-        snprintf(threads, sizeof threads, "%cthreads=%u", strchr(text, ':') ? ',' : ':',
+        snprintf(added, sizeof added, "%cthreads=%u", strchr(text, ':') ? ',' : ':',
                  job->threads < MUON_THREADS_MAX ? job->threads : MUON_THREADS_MAX);
-    if (strlen(text) + strlen(threads) >= cap)
+    if (!job->optimizer && job->weights && starts_with(text, "adam-merged"))
+        snprintf(added, sizeof added, ",gain=finetune");
+    if (strlen(text) + strlen(added) >= cap)
         return fgio_usage_error("--optimizer: '%s' is too long", text);
-    snprintf(optimizer, cap, "%s%s", text, threads);
+    snprintf(optimizer, cap, "%s%s", text, added);
     return FGIO_EXIT_OK;
 }
 

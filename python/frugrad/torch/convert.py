@@ -37,7 +37,8 @@ def family(optimizer: torch.optim.Optimizer) -> str:
 class Rule:
     """How the options of a param group change for compressed parameters, by a config."""
 
-    def __init__(self, optimizer: torch.optim.Optimizer, config: Config, total_steps: int, width: float):
+    def __init__(self, optimizer: torch.optim.Optimizer, config: Config, total_steps: int, width: float, pretrained: bool):
+        self._gain = "finetune" if pretrained else "auto"
         self.kind, self.decoupled = family(optimizer), isinstance(optimizer, torch.optim.AdamW)
         self._config, self._steps, self._width = config, total_steps, width
         self.merges = config.option("feedback") in _OWN_MOMENTUM and config.option("reduce") != "dense"
@@ -60,7 +61,7 @@ class Rule:
         return dict(lr=group["lr"] * gain, momentum=0, dampening=0, nesterov=False)
 
     def _adam(self, group: Dict[str, Any]) -> Dict[str, Any]:
-        asked = self._ask("adam-merged")
+        asked = self._ask(f"adam-merged:gain={self._gain}")
         gain = asked.at(float(group["lr"]))
         decoupled = group.get("decoupled_weight_decay", self.decoupled)  # then it is times the rate, and not the gain
         return dict(lr=group["lr"] * gain, betas=(0.0, float(asked.options["beta2"])),
@@ -79,8 +80,9 @@ class ConvertedOptimizer(torch.optim.Optimizer):
     work as usual; a checkpoint of the optimizer that was given can be loaded.
     """
 
-    def __init__(self, given: torch.optim.Optimizer):
+    def __init__(self, given: torch.optim.Optimizer, pretrained: bool):
         super().__init__(given.param_groups, given.defaults)
+        self._pretrained = pretrained
         self.state = given.state
         first = dict(self.param_groups[0])
         make: Callable[..., torch.optim.Optimizer] = type(given)
@@ -105,7 +107,7 @@ class ConvertedOptimizer(torch.optim.Optimizer):
         compressed   ids of the parameters that the config compresses
         """
         width = mean_width(tuple(p.shape) for group in self.param_groups for p in group["params"])
-        self._source, self._rule = source, Rule(self._inner, config, total_steps, width)
+        self._source, self._rule = source, Rule(self._inner, config, total_steps, width, self._pretrained)
         self._compressed = set(compressed)
         self._merged = False
 
@@ -181,11 +183,15 @@ class _GivenStep:
     __func__ = __self__ = property(_refuse_scheduler)
 
 
-def optimizer(model: torch.nn.Module, torch_optimizer: torch.optim.Optimizer) -> ConvertedOptimizer:
+def optimizer(model: torch.nn.Module, torch_optimizer: torch.optim.Optimizer, *, pretrained: bool = False
+              ) -> ConvertedOptimizer:
     """A usual optimizer for compressed gradients: ``torch.optim`` SGD, Adam, AdamW or Muon, at the rate that it has::
 
         optimizer = frugrad.torch.optimizer(model, torch.optim.AdamW(model.parameters(), lr=3e-4))
         state = frugrad.torch.DDPState(model, "frugrad", optimizer=optimizer)
+
+    pretrained   the weights are trained already, and are fine-tuned: rates of Adam above the usual ones for that, 0.02
+                 over the width of matrices, count as high (below)
 
     Use what is returned in place of the optimizer that was given, which refuses to step from then on, and make
     schedulers for it. Param groups and their options, momentum included, stay as they are. Compressed parameters
@@ -210,6 +216,6 @@ def optimizer(model: torch.nn.Module, torch_optimizer: torch.optim.Optimizer) ->
         raise ValueError("frugrad.torch.optimizer(): amsgrad=True keeps the largest mean square for good, and received"
                          " gradients are seldom and large; leave it out")
     refuse_scheduled(given, "frugrad.torch.optimizer()")
-    converted = ConvertedOptimizer(given)
+    converted = ConvertedOptimizer(given, pretrained)
     given.step = _GivenStep()
     return converted

@@ -254,7 +254,7 @@ def train(args: argparse.Namespace) -> dict:
     every = int(config.option("local"))
     rounds = -(-args.steps // every) if every else args.steps
     planner = make_planner(config, flat, rounds)
-    text = args.optimizer or default_optimizer(named.task, args.method, config)
+    text = args.optimizer or default_optimizer(named.task, args.method, config, args.weights is not None)
     args.rate = args.rate or _usual_rate(named, args, task, text)
     check_own_optimizer(text, config)
     if sparse:
@@ -267,10 +267,11 @@ def train(args: argparse.Namespace) -> dict:
             f"rate {args.rate:g}, schedule {args.schedule}, clip {'auto' if args.clip is None else args.clip}")
     plan = Plan(args.steps, args.workers, args.batch, args.rate, schedule, args.eval_every, args.eval_batches,
                 args.judge, args.metrics_layers and config.option("reduce") != "dense")
-    taught, loss = model, task.loss_of
     if args.teacher is not None:
-        taught, loss = Taught(model, load_teacher(named, Path(args.teacher), device)), distill_loss
-    passes = make_passes(args.passes, taught, loss, flat)
+        taught = Taught(model, load_teacher(named, Path(args.teacher), device))
+        passes = make_passes(args.passes, taught, distill_loss, flat)
+    else:
+        passes = make_passes(args.passes, model, task.loss_of, flat)
     parts = plan, model, task, flat, passes, exchange, optimizer, args.clip, planner, log, named.task == "language"
     if has_own_weights(config):
         own = [optimizer] + [FlatOptimizer(text, flat, planner, args.steps) for _ in range(1, args.workers)]

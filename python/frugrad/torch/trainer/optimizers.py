@@ -32,12 +32,14 @@ def merged_optimizer(task: str) -> str:
     return _USUAL[task][1]
 
 
-def default_optimizer(task: str, method: str, config: Config) -> str:
+def default_optimizer(task: str, method: str, config: Config, pretrained: bool) -> str:
     """The optimizer a method was published with: where workers keep the momentum, the receiver must have none."""
     dense, merged, sign, muon = _USUAL[task]
     if (config.option("feedback") not in ("merged", "dgc") or config.option("reduce") == "dense"
             or config.option("local") != "0"):
         return dense
+    if pretrained and merged.startswith("adam-merged"):
+        merged += ",gain=finetune"
     return {"demo": sign, "frugrad-muon": muon}.get(method.split(",")[0].strip(), merged)
 
 

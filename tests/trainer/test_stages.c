@@ -156,7 +156,7 @@ static void memory_of_samples_is_estimated(void **state) {
     job.stage_feedback = NULL;
     job.stages = 3;
     job.memory_bytes = 1000000;
-    assert_refused(&job, "3 stages together take 2 times these: weights");
+    assert_refused(&job, "3 stages together take weights");
     assert_refused(&job, "fewer --stages or a smaller model take less");
 }
 

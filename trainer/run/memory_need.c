@@ -1,14 +1,16 @@
 /*
- * memory_need.c - estimate of the memory of a worker. The graph computes its size without being built. For the library
- * a compressor and an optimizer are created for a small and a larger matrix; the difference is the memory per
- * parameter.
+ * memory_need.c - estimate of the memory of a worker, or of the stages of this machine. The graph computes its size
+ * without being built. For the library a compressor and an optimizer are created for a small and a larger matrix; the
+ * difference is the memory per parameter.
  */
 #include "trainer/run/memory_fit.h"
 
 #include "io/error.h"
 #include "trainer/nn/graph_stages.h"
 #include "trainer/run/defaults.h"
+#include "trainer/run/worker_group.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define TRIAL_PARAMS_MIN        (1u << 20) /* parameters: for less, the trial itself would be the library's peak */
@@ -144,33 +146,79 @@ static uint64_t batch_bytes(const fgt_data_info *info, uint64_t n) {
     return n * sample_floats * sizeof(float);
 }
 
-int fgt_memory_estimate(const fgt_run *run, uint32_t accumulate, fgt_keep keep, fgt_memory_need *need) {
-    const fgt_data_info *info = fgt_data_get_info(run->data);
-    fgt_build_options options = {
-        .batch = (run->batch + accumulate - 1) / accumulate, .threads = (int)run->job->threads, .keep = keep};
-    fgt_model_size size;
-    uint64_t library = 0;
-    int status = fgt_model_measure(&run->model, info, &options, &size);
-    if (status != FGIO_EXIT_OK)
-        return status;
-    *need = (fgt_memory_need){.weights = size.weights,
-                              .activations = size.activations,
-                              .batch = batch_bytes(info, run->batch) + PROCESS_BYTES,
-                              .blocks = size.blocks};
-    if (keep == FGT_KEEP_NONE)
+/* What a stage sends and receives. */
+static uint64_t message_bytes(const fgt_model_size *size, uint32_t batch) {
+    return fgt_pipeline_messages(size->copies) * size->crossing * batch * sizeof(float);
+}
+
+/* Of a worker or a stage with a graph of that size. */
+static int estimate_worker(const fgt_run *run, const fgt_build_options *options, bool passes,
+                           const fgt_model_size *size, fgt_memory_need *need) {
+    uint64_t trainable = size->present, library = 0;
+    int status = FGIO_EXIT_OK;
+    *need = (fgt_memory_need){.weights = size->weights,
+                              .activations = size->activations,
+                              .batch = batch_bytes(fgt_data_get_info(run->data), run->batch) + PROCESS_BYTES,
+                              .blocks = size->blocks};
+    if (options->keep == FGT_KEEP_NONE)
         return FGIO_EXIT_OK;
-    uint64_t trainable = size.elements;
     if (run->job->sparse || run->job->quantize)
-        need->weights += size.weights; /* a master, or sums of gradients */
+        need->weights += size->weights; /* a master, or sums of gradients */
     method_cost t = {.can_split = true};
     if (run->job->tune) {
-        status = estimate_finetuning(run, &options, &trainable, &library);
+        status = estimate_finetuning(run, options, &trainable, &library);
     } else {
-        t = measure_method(run, trainable);
+        t = measure_method(run, size->elements);
         library = (uint64_t)(t.bytes_per_param * (double)trainable);
     }
     bool dense = !run->job->tune && !run->job->alone && fgt_option_is(run->config, "reduce", "dense");
-    need->library = library + (dense ? ring_bytes(&size) : 0);
-    need->gradients = gradient_bytes(run, &size, trainable, t.can_split, dense, accumulate > 1);
-    return status == FGIO_EXIT_OK && run->job->stage_feedback ? estimate_samples(run, &need->samples) : status;
+    need->library = library + message_bytes(size, options->batch) + (dense ? ring_bytes(size) : 0);
+    need->gradients = gradient_bytes(run, size, trainable, t.can_split, dense, passes);
+    return status;
+}
+
+static int compare_needs(const void *a, const void *b) {
+    const uint64_t x = fgt_memory_need_sum(a), y = fgt_memory_need_sum(b);
+    return x < y ? 1 : x > y ? -1 : 0;
+}
+
+static void add_need(fgt_memory_need *sum, const fgt_memory_need *need) {
+    sum->weights += need->weights;
+    sum->gradients += need->gradients;
+    sum->library += need->library;
+    sum->activations += need->activations;
+    sum->batch += need->batch;
+    sum->blocks = need->blocks;
+}
+
+/* It is not known which stages are on this machine if not all are: the largest are assumed. */
+static int estimate_stages(const fgt_run *run, const fgt_build_options *options, uint32_t accumulate,
+                           fgt_memory_need *need) {
+    const uint32_t stages = run->job->stages, here = (uint32_t)fgt_group_local_size((int)stages);
+    fgt_memory_need each[FGT_STAGES_MAX];
+    fgt_model_size size;
+    int status = FGIO_EXIT_OK;
+    for (uint32_t s = 0; s < stages && status == FGIO_EXIT_OK; s++) {
+        status =
+            fgt_model_measure_stage(&run->model, fgt_data_get_info(run->data), options, stages, s, accumulate, &size);
+        if (status == FGIO_EXIT_OK)
+            status = estimate_worker(run, options, accumulate > 1, &size, &each[s]);
+    }
+    if (status != FGIO_EXIT_OK)
+        return status;
+    qsort(each, stages, sizeof *each, compare_needs);
+    *need = (fgt_memory_need){0};
+    for (uint32_t s = 0; s < stages && s < here; s++)
+        add_need(need, &each[s]);
+    return run->job->stage_feedback ? estimate_samples(run, &need->samples) : FGIO_EXIT_OK;
+}
+
+int fgt_memory_estimate(const fgt_run *run, uint32_t accumulate, fgt_keep keep, fgt_memory_need *need) {
+    fgt_build_options options = {
+        .batch = (run->batch + accumulate - 1) / accumulate, .threads = (int)run->job->threads, .keep = keep};
+    fgt_model_size size;
+    if (run->job->stages)
+        return estimate_stages(run, &options, accumulate, need);
+    int status = fgt_model_measure(&run->model, fgt_data_get_info(run->data), &options, &size);
+    return status == FGIO_EXIT_OK ? estimate_worker(run, &options, accumulate > 1, &size, need) : status;
 }

@@ -24,6 +24,21 @@ assert summary["bytes_dense"] == 6 * 2 * 2 * 8 * 16 * 16 * 4, summary["bytes_den
 assert 3 * summary["bytes_sent"] < summary["bytes_dense"], summary
 PY
 
+# -- memory: a stage has weights and optimizer states of its own layers
+wide="--model gpt2:layers=4,width=256,heads=2,length=8 --batch 4 --accumulate 4 --threads 1 --steps 1 --no-eval --quiet"
+timeout 60 "$FRUGRAD" train $wide --method dense --json >whole.json 2>run.err || fail "wide: $(cat run.err)"
+timeout 60 "$FRUGRAD" train $wide --method dense --json --stages 4 >staged.json 2>run.err || fail "wide: $(cat run.err)"
+python3 - <<'PY' || fail "a stage has more memory than its layers need"
+import json
+
+whole, staged = json.load(open("whole.json")), json.load(open("staged.json"))
+assert 3.5 * staged["weight_bytes"] < whole["weight_bytes"], (staged, whole)
+assert 2.5 * staged["library_bytes"] < whole["library_bytes"], (staged, whole) # with messages between stages
+weights = sum(staged["stage_weight_bytes"])
+assert len(staged["stage_state_bytes"]) == 4 and abs(weights / whole["weight_bytes"] - 1) < 0.001, staged
+assert max(staged["stage_state_bytes"]) < 0.3 * sum(staged["stage_state_bytes"]), staged
+PY
+
 # -- MPI: the bits of threads
 mpi=$(dirname "$FRUGRAD")/frugrad-mpi
 if [ -x "$mpi" ] && command -v mpirun >/dev/null; then

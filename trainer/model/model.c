@@ -288,9 +288,11 @@ int fgt_model_measure_stage(const fgt_model *model, const fgt_data_info *info, c
         status = measure_graph(g, before, size);
         size->copies = fgt_stages_copies(&plan, stage, micro_batches);
         size->activations *= size->copies;
-        for (uint32_t i = 0; i < chunks; i++)
+        for (uint32_t i = 0; i < chunks; i++) {
+            size->borders += (chunk[i].in ? 1u : 0) + (chunk[i].out ? 1u : 0);
             size->crossing +=
                 (chunk[i].in ? chunk[i].in->sample_size : 0) + (chunk[i].out ? chunk[i].out->sample_size : 0);
+        }
     }
     fgt_graph_destroy(g);
     return status;

@@ -75,7 +75,8 @@ typedef struct fgt_model_size {
     uint64_t activations; /* bytes: values, their gradients, work space */
     uint32_t blocks;      /* that FGT_KEEP_BLOCKS can recompute */
     uint32_t copies;      /* stages: micro-batches in memory, whose activations are counted */
-    uint64_t crossing;    /* stages: floats of a sample that come from and go to others */
+    uint32_t borders;     /* stages: values that come from and go to others */
+    uint64_t crossing;    /* their floats of a sample */
 } fgt_model_size;
 
 /** The memory that a graph would need, without building it. Returns an exit status, after an error message. */

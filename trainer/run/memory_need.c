@@ -32,6 +32,7 @@ uint64_t fgt_memory_need_sum(const fgt_memory_need *n) {
 /** Memory of a method. */
 typedef struct method_cost {
     double bytes_per_param;
+    uint64_t fixed; /* bytes, whatever the number of parameters */
     bool can_split; /* accepts a range of a tensor */
 } method_cost;
 
@@ -41,8 +42,9 @@ static uint64_t library_bytes(void) {
     return now;
 }
 
-/* Bytes that the library allocates for one matrix; 0 where the method refuses it. */
-static uint64_t measure_matrix(const fgt_run *run, uint64_t rows, bool *can_split) {
+/* Bytes that the library allocates for one matrix; 0 where the method refuses it. optimizer: NULL: none. */
+static uint64_t measure_matrix(const frug_config *config, const char *optimizer, bool alone, uint64_t rows,
+                               bool *can_split) {
     frug_tensor t = FRUG_TENSOR_INIT;
     frug_compressor_options options = FRUG_COMPRESSOR_OPTIONS_INIT;
     frug_layout *layout = NULL;
@@ -57,8 +59,8 @@ static uint64_t measure_matrix(const fgt_run *run, uint64_t rows, bool *can_spli
     t.shape[1] = COLUMNS;
     options.threads = 1;
     if (frug_layout_create(&layout) == FRUG_OK && frug_layout_add(layout, &t) == FRUG_OK &&
-        frug_compressor_create(run->config, layout, &options, &c) == FRUG_OK &&
-        frug_optimizer_create(run->optimizer, layout, run->job->alone ? NULL : c, &o) == FRUG_OK) {
+        frug_compressor_create(config, layout, &options, &c) == FRUG_OK &&
+        (!optimizer || frug_optimizer_create(optimizer, layout, alone ? NULL : c, &o) == FRUG_OK)) {
         used = library_bytes() - before;
         *can_split = frug_compressor_bound(c, (frug_range){0, rows / 2 * COLUMNS}, &bytes) == FRUG_OK;
     }
@@ -68,14 +70,22 @@ static uint64_t measure_matrix(const fgt_run *run, uint64_t rows, bool *can_spli
     return used;
 }
 
+/* Unchanged where the method refuses the matrices. */
+static void measure_cost(const frug_config *config, const char *optimizer, bool alone, method_cost *cost) {
+    uint64_t large = measure_matrix(config, optimizer, alone, LARGE_ROWS, &cost->can_split),
+             small = measure_matrix(config, optimizer, alone, SMALL_ROWS, &cost->can_split);
+    if (large <= small)
+        return;
+    cost->bytes_per_param = (double)(large - small) / ((double)(LARGE_ROWS - SMALL_ROWS) * COLUMNS);
+    const double small_params = cost->bytes_per_param * SMALL_ROWS * COLUMNS;
+    cost->fixed = (double)small > small_params ? (uint64_t)((double)small - small_params) : 0;
+}
+
 static method_cost measure_method(const fgt_run *run, uint64_t elements) {
     method_cost t = {.bytes_per_param = DEFAULT_BYTES_PER_PARAM, .can_split = true};
     if (elements < TRIAL_PARAMS_MIN)
         return t;
-    uint64_t large = measure_matrix(run, LARGE_ROWS, &t.can_split),
-             small = measure_matrix(run, SMALL_ROWS, &t.can_split);
-    if (large > small)
-        t.bytes_per_param = (double)(large - small) / ((double)(LARGE_ROWS - SMALL_ROWS) * COLUMNS);
+    measure_cost(run->config, run->optimizer, run->job->alone, &t);
     if (fgt_option_is(run->config, "reduce", "gossip"))
         t.bytes_per_param += GOSSIP_FLOATS * sizeof(float);
     if (!fgt_option_is(run->config, "local", "0"))
@@ -146,9 +156,18 @@ static uint64_t batch_bytes(const fgt_data_info *info, uint64_t n) {
     return n * sample_floats * sizeof(float);
 }
 
-/* What a stage sends and receives. */
-static uint64_t message_bytes(const fgt_model_size *size, uint32_t batch) {
-    return fgt_pipeline_messages(size->copies) * size->crossing * batch * sizeof(float);
+/* Messages of a stage, and the compressors of both directions of its links. */
+static uint64_t link_bytes(const fgt_run *run, const fgt_model_size *size, uint32_t batch) {
+    const frug_config *const both[2] = {run->stage_config.activations, run->stage_config.gradients};
+    const double floats = (double)size->crossing * batch;
+    uint64_t sum = fgt_pipeline_messages(size->copies) * size->crossing * batch * sizeof(float);
+    for (int i = 0; i < 2 && size->elements >= TRIAL_PARAMS_MIN; i++) {
+        method_cost cost = {0};
+        if (both[i])
+            measure_cost(both[i], NULL, false, &cost);
+        sum += FGT_CHANNEL_SIZES * (size->borders * cost.fixed + (uint64_t)(cost.bytes_per_param * floats));
+    }
+    return sum;
 }
 
 /* Of a worker or a stage with a graph of that size. */
@@ -169,10 +188,12 @@ static int estimate_worker(const fgt_run *run, const fgt_build_options *options,
         status = estimate_finetuning(run, options, &trainable, &library);
     } else {
         t = measure_method(run, size->elements);
-        library = (uint64_t)(t.bytes_per_param * (double)trainable);
+        library = t.fixed + (uint64_t)(t.bytes_per_param * (double)trainable);
     }
     bool dense = !run->job->tune && !run->job->alone && fgt_option_is(run->config, "reduce", "dense");
-    need->library = library + message_bytes(size, options->batch) + (dense ? ring_bytes(size) : 0);
+    need->library = library + (dense ? ring_bytes(size) : 0);
+    if (size->borders)
+        need->library += link_bytes(run, size, options->batch);
     need->gradients = gradient_bytes(run, size, trainable, t.can_split, dense, passes);
     return status;
 }

@@ -51,6 +51,16 @@ if [ -x "$mpi" ] && command -v mpirun >/dev/null; then
     fi
     grep -q 'has started 3 processes' run.err || fail "three processes: $(cat run.err)"
 
+    # each stage loads its part of a file: it must be the same file
+    cp a/step-000000006.safetensors one.safetensors
+    train --steps 2 --seed 2 --save other
+    if timeout 60 mpirun -n 1 "$FRUGRAD" train $common --steps 6 --stages 2 --weights one.safetensors : \
+        -n 1 "$FRUGRAD" train $common --steps 6 --stages 2 --weights other/step-000000002.safetensors \
+        >/dev/null 2>run.err; then
+        fail "stages start from different files"
+    fi
+    grep -q 'have different weights before training' run.err || fail "different files: $(cat run.err)"
+
     # a stage that cannot send a message, in place of an error of its own: the others end long before their timeout
     cat >fault.c <<'C'
 #include <mpi.h>

@@ -98,33 +98,35 @@ static int check_same_settings(fgt_worker *w) {
     return status;
 }
 
-static int checksum_file(const char *path, uint32_t *sum) {
+/* Not a CRC: that of a checkpoint, which ends with its own CRC, is the same for all. */
+static int hash_file(const char *path, uint64_t *hash) {
     unsigned char chunk[16384];
     size_t bytes;
     FILE *file = fopen(path, "rb");
     if (!file)
         return fgio_error("%s: cannot be opened", path);
+    *hash = FRUGI_HASH_INIT;
     while ((bytes = fread(chunk, 1, sizeof chunk, file)) > 0)
-        *sum = frugi_crc32c(*sum, chunk, bytes);
+        *hash = frugi_hash_bytes(*hash, chunk, bytes);
     bool failed = ferror(file) != 0;
     fclose(file);
     return failed ? fgio_error("%s: cannot be read", path) : FGIO_EXIT_OK;
 }
 
 /* Of the weights. A stage has only its own, so stages compare the files that they have loaded. */
-static int checksum_weights(const fgt_worker *w, uint32_t *sum) {
+static int hash_weights(const fgt_worker *w, uint64_t *hash) {
     const fgt_job *job = w->run->job;
     if (w->pipeline)
-        return job->weights && !w->resuming ? checksum_file(job->weights, sum) : FGIO_EXIT_OK;
+        return job->weights && !w->resuming ? hash_file(job->weights, hash) : FGIO_EXIT_OK;
     for (const fgt_param *p = w->graph->params; p; p = p->next)
-        *sum = frugi_crc32c(*sum, p->w, p->rows * p->cols * sizeof *p->w);
+        *hash = frugi_crc32c((uint32_t)*hash, p->w, p->rows * p->cols * sizeof *p->w);
     return FGIO_EXIT_OK;
 }
 
 /* Weight files may differ between machines, and so may arithmetic; nothing else would detect it. */
 int fgt_worker_check_weights(fgt_worker *w) {
-    uint32_t mine = 0, *all = calloc((size_t)w->size, sizeof *all);
-    int status = checksum_weights(w, &mine);
+    uint64_t mine = 0, *all = calloc((size_t)w->size, sizeof *all);
+    int status = hash_weights(w, &mine);
     frug_status gathered = all ? frug_comm_allgather(w->comm, &mine, sizeof mine, all) : FRUG_ERR_MEMORY;
     if (status == FGIO_EXIT_OK && gathered != FRUG_OK)
         status = fgt_worker_error(w, "workers", gathered);

@@ -234,8 +234,7 @@ void fgt_graph_init(fgt_graph *g, uint64_t seed);
  * there are. */
 uint64_t fgt_graph_weight_index(const fgt_graph *g, uint64_t element);
 
-/** The trainable parameters as a layout, with absent ones; offsets are those of the flat buffer. Returns an exit
- * status.
+/** The trainable parameters and absent ones as a layout; offsets are those of the flat buffer. Returns an exit status.
  */
 int fgt_graph_layout(const fgt_graph *g, frug_layout **layout);
 

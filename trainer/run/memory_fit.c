@@ -130,7 +130,9 @@ static const char *size_text(uint64_t bytes, char dst[32]) {
 
 /* Suggests options with their memory, each with the smallest micro-batches. samples: for --stage-feedback. */
 static void suggest_fixes(const fgt_run *run, uint64_t workers, uint64_t samples, uint64_t all) {
-    const char *smaller = workers == 1       ? "a smaller model takes less"
+    const bool elsewhere = workers < run->job->stages; /* there are stages on other machines */
+    const char *smaller = elsewhere          ? "more --stages on other machines or a smaller model take less"
+                          : workers == 1     ? "a smaller model takes less"
                           : run->job->stages ? "fewer --stages or a smaller model take less"
                                              : "fewer --workers or a smaller model take less";
     char a[32], b[32];

@@ -183,10 +183,11 @@ typedef struct frug_tensor {
     uint32_t kv_heads;             /* heads of keys and values (grouped queries); 0: the same as heads */
     uint32_t module;               /* tensors of one attention module share a number other than 0 */
     uint32_t input_first;          /* 1: stored (in, out) as by GPT-2; 0: (out, in) as by PyTorch's Linear */
+    uint32_t absent;               /* 1: of another process: it has a number and a position, but no states here */
 } frug_tensor;
 
 #define FRUG_TENSOR_INIT                                                                                               \
-    { sizeof(frug_tensor), NULL, FRUG_ROLE_OTHER, 0, {0}, FRUG_APPEND, 0, 0, 0, 0 }
+    { sizeof(frug_tensor), NULL, FRUG_ROLE_OTHER, 0, {0}, FRUG_APPEND, 0, 0, 0, 0, 0 }
 
 typedef struct frug_layout frug_layout;
 
@@ -196,6 +197,11 @@ FRUG_API void frug_layout_destroy(frug_layout *layout);
 /**
  * Add the next tensor. The name is copied. Offsets rise, tensors do not overlap; gaps are allowed and never touched.
  * Returns FRUG_ERR_ARG for a missing name, too many dimensions, more than 2^48 elements or an overlap; FRUG_ERR_MEMORY.
+ *
+ * Absent tensors are for a model that is divided over processes (pipeline stages). Compressors and optimizers of the
+ * layout store nothing for them, and their functions return FRUG_ERR_ARG for a range that has elements of one.
+ * Everything else is as if they were there: selection, rounding and steps of the other tensors have the bits of the
+ * whole model. The residual is stored from the first to the last compressed tensor that is not absent.
  */
 FRUG_CHECK frug_status frug_layout_add(frug_layout *layout, const frug_tensor *tensor);
 
@@ -211,7 +217,7 @@ FRUG_API uint64_t frug_layout_elements(const frug_layout *layout);
 /** Describe tensor i, with its offset; the name is owned by the layout. */
 FRUG_API frug_status frug_layout_get(const frug_layout *layout, size_t i, frug_tensor *tensor);
 
-/** A hash of names, shapes and offsets of all tensors. */
+/** A hash of names, shapes and offsets of all tensors, and of which are absent. */
 FRUG_API uint64_t frug_layout_hash(const frug_layout *layout);
 
 /* ---- compressor --------------------------------------------------------- */

@@ -47,12 +47,13 @@ void frugi_add_block_sections(frugi_section_list *list, const frugi_range_iter *
     const frug_compressor *c = list->c;
     const frugi_tensor_view *view = it->view;
     uint32_t block = c->config.block;
-    frugi_frame_section fs = {.stored = view->first_block + (it->from - view->begin) / block};
+    const uint64_t within = (it->from - view->begin) / block;
+    frugi_frame_section fs = {.stored = view->first_block + within};
     frugi_section *s = &fs.section;
     *s = (frugi_section){.block = block, .tensor = view->tensor, .begin = it->from, .count = it->to - it->from};
     s->kappa = frugi_kappa(density_of(c, view, list->mode), block);
     s->value = list->mode == FRUGI_SECTIONS_DENSE ? FRUGI_VALUE_F32 : c->config.value;
-    s->first = fs.stored + list->step % FRUGI_PHASES;
+    s->first = view->first_number + within + list->step % FRUGI_PHASES;
     s->index = block_index_code(c, s);
     if (list->mode == FRUGI_SECTIONS_BOUND)
         round_up(c, s);
@@ -64,7 +65,7 @@ void frugi_plan_blocks(const frug_compressor *c, const frugi_tensor_view *view, 
         .block = c->config.block, .begin = view->begin, .count = view->count, .index = FRUGI_INDEX_CODE_LOCAL};
     plan->density = frugi_control_density(c->control, step, view->number);
     s.kappa = frugi_kappa(plan->density, s.block);
-    s.first = view->first_block + step % FRUGI_PHASES;
+    s.first = view->first_number + step % FRUGI_PHASES;
     frugi_section_measure(&s);
     plan->units = view->count;
     plan->segments = s.blocks;

@@ -10,15 +10,33 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Decide which tensors are sent dense, and number the blocks of the others. */
+/* Decide which tensors are sent dense. */
 static void classify_tensors(frug_compressor *c) {
     for (size_t i = 0; i < c->partition.views; i++) {
         frugi_tensor_view *view = &c->partition.view[i];
         bool vector = c->layout->tensor[view->tensor].ndim < 2;
         view->dense = view->count < c->config.min_size || (vector && c->config.vectors_dense);
-        view->first_block = c->partition.blocks;
-        if (!view->dense)
-            c->partition.blocks += (view->count + c->config.block - 1) / c->config.block;
+    }
+}
+
+/* Number the blocks of compressed tensors: those from the first to the last tensor that is not absent are stored. */
+static void number_blocks(frug_compressor *c) {
+    frugi_partition *p = &c->partition;
+    size_t first = p->views, end = 0;
+    for (size_t i = 0; i < p->views; i++)
+        if (!p->view[i].dense && !p->view[i].absent) {
+            first = first < i ? first : i;
+            end = i + 1;
+        }
+    uint64_t number = 0;
+    for (size_t i = 0; i < p->views; i++) {
+        frugi_tensor_view *view = &p->view[i];
+        uint64_t blocks = view->dense ? 0 : (view->count + c->config.block - 1) / c->config.block;
+        view->first_number = number;
+        view->first_block = p->blocks;
+        p->blocks_before += i < first ? blocks : 0;
+        p->blocks += i >= first && i < end ? blocks : 0;
+        number += blocks;
     }
 }
 
@@ -87,7 +105,7 @@ static frug_status make_buffers(frug_compressor *c) {
     for (int i = 0; i < c->threads; i++)
         FRUG_TRY(make_workspace(c, &c->workspace[i]));
     FRUG_TRY(make_decoder(c));
-    return frugi_feedback_create(&c->config, c->partition.blocks, &c->feedback);
+    return frugi_feedback_create(&c->config, c->partition.blocks_before, c->partition.blocks, &c->feedback);
 }
 
 static frug_status init(frug_compressor *c, const frug_config *config, const frug_layout *layout,
@@ -110,6 +128,7 @@ static frug_status init(frug_compressor *c, const frug_config *config, const fru
     c->layout_hash = frug_layout_hash(layout);
     FRUG_TRY(frugi_partition_create(c->layout, &c->partition));
     classify_tensors(c);
+    number_blocks(c);
     FRUG_TRY(make_controller(c));
     c->path = fits_blocks(config) ? &frugi_block_path : &frugi_unit_path;
     if (c->path->by_units)
@@ -224,6 +243,7 @@ static frug_status set_tensor_signal(frug_compressor *c, frug_signal signal, siz
     }
     FRUG_FAIL_IF(!c->units.given_scores || !c->units.select_group[view->select_group].heads, FRUG_ERR_ARG,
                  "signal: tensor '%s' has no heads whose scores can be set; this needs unit=head,score=given", name);
+    FRUG_FAIL_IF(view->absent, FRUG_ERR_ARG, "signal: tensor '%s' is absent: it has no scores", name);
     frugi_select_group *group = &c->units.select_group[view->select_group];
     FRUG_FAIL_IF(count != group->units, FRUG_ERR_ARG, "signal: %zu scores for the %llu heads of tensor '%s'", count,
                  (unsigned long long)group->units, name);

@@ -32,8 +32,9 @@ static_assert(FRUGI_BATCH_BLOCKS <= FRUGI_STORE_RUN, "the residual of a batch is
 typedef struct frugi_select_group {
     size_t first, views;    /* its tensors are c->units.member[first] .. c->units.member[first + views - 1] */
     uint64_t units;         /* competing units: those of its tensor, or heads */
-    uint64_t first_unit;    /* units of all groups before; offset into c->units.score */
+    uint64_t first_unit;    /* units of all groups before that are not absent; offset into c->units.score */
     uint64_t first_segment; /* segments of all groups before */
+    bool absent;            /* its tensors are: nothing is stored for it */
     bool heads;
     bool elementwise;  /* units are elements, compared by magnitude without scores */
     bool scores_given; /* score=given: the caller has set the scores of the heads */

@@ -32,7 +32,8 @@ static bool has_thresholds(const frug_compressor *c) {
 }
 
 static size_t select_group_bytes(const frug_compressor *c, size_t i) {
-    return has_thresholds(c)                      ? 4
+    return c->units.select_group[i].absent        ? 0
+           : has_thresholds(c)                    ? 4
            : c->config.rule == FRUGI_RULE_LEARNED ? frugi_learned_bytes(&c->units.select_group[i].learned)
                                                   : 0;
 }
@@ -75,6 +76,8 @@ static uint32_t state_crc(const unsigned char *state, size_t len) {
 /* State of the selection rule. */
 static void write_rule_state(const frug_compressor *c, unsigned char *at) {
     for (size_t i = 0; i < c->units.select_groups; at += select_group_bytes(c, i++)) {
+        if (c->units.select_group[i].absent)
+            continue;
         if (has_thresholds(c))
             frugi_put32(at, frugi_f32_bits(c->units.select_group[i].threshold));
         else if (c->config.rule == FRUGI_RULE_LEARNED)
@@ -87,6 +90,8 @@ static void write_rule_state(const frug_compressor *c, unsigned char *at) {
 static int rule_state_is_valid(const frug_compressor *c, const unsigned char *at) {
     int valid = 1;
     for (size_t i = 0; i < c->units.select_groups; at += select_group_bytes(c, i++)) {
+        if (c->units.select_group[i].absent)
+            continue;
         if (has_thresholds(c))
             valid &= frugi_get32(at) < FRUGI_INF_BITS; /* finite and not negative */
         else if (c->config.rule == FRUGI_RULE_LEARNED)
@@ -99,6 +104,8 @@ static int rule_state_is_valid(const frug_compressor *c, const unsigned char *at
 
 static void read_rule_state(frug_compressor *c, const unsigned char *at) {
     for (size_t i = 0; i < c->units.select_groups; at += select_group_bytes(c, i++)) {
+        if (c->units.select_group[i].absent)
+            continue;
         if (has_thresholds(c))
             c->units.select_group[i].threshold = frugi_bits_f32(frugi_get32(at));
         else if (c->config.rule == FRUGI_RULE_LEARNED)

@@ -102,6 +102,7 @@ static frug_status join_select_group(frug_compressor *c, frugi_tensor_view *view
     if (at == c->units.select_groups)
         c->units.select_group[c->units.select_groups++] = (frugi_select_group){
             .units = units,
+            .absent = true,
             .heads = heads,
             .module = t->module,
             .elementwise = !heads && view->grid.h * view->grid.w == 1 && c->config.rule != FRUGI_RULE_LEARNED,
@@ -110,6 +111,7 @@ static frug_status join_select_group(frug_compressor *c, frugi_tensor_view *view
                  "config: unit=head: the tensors of module %u disagree on the number of heads ('%s')", t->module,
                  t->name);
     c->units.select_group[at].views++;
+    c->units.select_group[at].absent &= view->absent;
     view->select_group = at;
     return FRUG_OK;
 }
@@ -124,7 +126,7 @@ static void number_groups(frug_compressor *c) {
         group->first_unit = units;
         group->first_segment = segments;
         members += group->views;
-        units += group->units;
+        units += group->absent ? 0 : group->units;
         segments += (group->units - 1) / frugi_select_group_segment(c, group) + 1;
         group->views = 0;
     }
@@ -216,7 +218,8 @@ static frug_status make_select_groups(frug_compressor *c) {
 /* State of rule=hybrid and rule=learned. */
 static frug_status make_rule_state(frug_compressor *c) {
     for (size_t i = 0; c->config.rule == FRUGI_RULE_LEARNED && i < c->units.select_groups; i++)
-        FRUG_TRY(frugi_learned_create(c->units.select_group[i].units, &c->units.select_group[i].learned));
+        if (!c->units.select_group[i].absent)
+            FRUG_TRY(frugi_learned_create(c->units.select_group[i].units, &c->units.select_group[i].learned));
     if (c->config.rule != FRUGI_RULE_HYBRID)
         return FRUG_OK;
     c->units.hybrid_count = frugi_calloc(c->partition.blocks + 1, sizeof *c->units.hybrid_count);
@@ -241,13 +244,14 @@ static frug_status make_arrays(frug_compressor *c) {
     bool scores = c->config.unit != FRUGI_UNIT_ELEMENT || c->config.rule == FRUGI_RULE_LEARNED;
     bool marks = c->config.feedback == FRUGI_FEEDBACK_DGC && !in_place;
     for (size_t i = 0; i < c->units.select_groups; i++) {
-        units += c->units.select_group[i].units;
-        c->units.list_capacity += frugi_select_group_most(c, &c->units.select_group[i]);
+        const frugi_select_group *group = &c->units.select_group[i];
+        units += group->absent ? 0 : group->units;
+        c->units.list_capacity += group->absent ? 0 : frugi_select_group_most(c, group);
     }
     c->units.list_capacity = min_u64(c->units.list_capacity, units);
     for (size_t i = 0; i < c->partition.views; i++) {
         const frugi_tensor_view *view = &c->partition.view[i];
-        if (view->dense)
+        if (view->dense || view->absent)
             continue;
         widest = view->grid.units > widest ? view->grid.units : widest;
         if (c->units.select_group[view->select_group].heads) /* lists of heads, and of the units of these heads */

@@ -54,6 +54,8 @@ static frug_status check_config(const struct frug_config *f, const frug_compress
                  "cuda: unsupported config; accepted: top-k of blocks with value=f32, bf16, f16 or int8; value=qsgd");
     FRUG_FAIL_IF(f->feedback == FRUGI_FEEDBACK_DGC || f->feedback == FRUGI_FEEDBACK_EF21, FRUG_ERR_CONFIG,
                  "cuda: unsupported feedback; accepted: merged plain none");
+    FRUG_FAIL_IF(frugi_compressor_partition(plan)->any_absent, FRUG_ERR_CONFIG,
+                 "cuda: layouts with absent tensors are not supported");
     FRUG_FAIL_IF(f->norm != FRUGI_NORM_OFF, FRUG_ERR_CONFIG,
                  "cuda: norm is not supported: frame lengths would depend on the gradient; use norm=off");
     FRUG_FAIL_IF(f->mean != FRUGI_MEAN_ALL, FRUG_ERR_CONFIG,

@@ -7,10 +7,12 @@
 
 #define MASK_BELOW 0.25 /* mask=auto clears momentum below this density only; above, hardly any would be left */
 
-frug_status frugi_feedback_create(const struct frug_config *config, uint64_t blocks, frugi_feedback_state *fb) {
+frug_status frugi_feedback_create(const struct frug_config *config, uint64_t before, uint64_t blocks,
+                                  frugi_feedback_state *fb) {
     *fb = (frugi_feedback_state){.kind = config->feedback,
                                  .block = config->block,
                                  .seed = config->seed,
+                                 .before = before,
                                  .kernel = frugi_accumulate_kernel_chosen(),
                                  .beta = frugi_feedback_beta(config),
                                  .momentum_rate = config->feedback == FRUGI_FEEDBACK_DGC ? (float)config->momentum
@@ -127,7 +129,7 @@ void frugi_feedback_store(frugi_feedback_state *fb, uint64_t step, uint64_t b, u
     uint32_t random[FRUGI_STORE_RUN], inverted[FRUGI_STORE_RUN];
     if (!residual && !momentum)
         return;
-    frugi_random_run(fb->seed, step, b, random);
+    frugi_random_run(fb->seed, step, fb->before + b, random);
     for (uint32_t i = 0; i < FRUGI_STORE_RUN; i++)
         inverted[i] = ~random[i];
     if (residual)

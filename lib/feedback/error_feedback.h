@@ -22,7 +22,8 @@
 typedef struct frugi_feedback_state {
     frugi_feedback kind;
     uint32_t block;
-    uint64_t seed; /* of stochastic rounding */
+    uint64_t seed;   /* of stochastic rounding */
+    uint64_t before; /* compressed blocks of the layout before the first in the stores: random numbers count them */
     const frugi_accumulate_kernel *kernel;
     float beta;           /* factor of the residual; 1 unless kind is merged */
     float momentum_rate;  /* dgc: mu; ef21: theta */
@@ -37,8 +38,9 @@ typedef struct frugi_feedback_step {
     float sent_share;     /* share of an entry that is sent: 1 - beta * retained_share */
 } frugi_feedback_step;
 
-/** Create a state of zeros for a number of blocks. Returns FRUG_ERR_MEMORY. */
-frug_status frugi_feedback_create(const struct frug_config *config, uint64_t blocks, frugi_feedback_state *fb);
+/** Create a state of zeros for a number of blocks, which come after `before` others. Returns FRUG_ERR_MEMORY. */
+frug_status frugi_feedback_create(const struct frug_config *config, uint64_t before, uint64_t blocks,
+                                  frugi_feedback_state *fb);
 void frugi_feedback_destroy(frugi_feedback_state *fb);
 
 /** The factor of the residual. */

@@ -65,7 +65,7 @@ static void write_block(frugi_feedback_state *fb, uint64_t b, const float *src, 
     if (fb->kind == FRUGI_FEEDBACK_DGC)
         frugi_store_save(&fb->momentum, b, block, 0);
     memcpy(block, src, n * sizeof *src);
-    frugi_store_save(&fb->residual, b, block, frugi_random(fb->seed, WRITE_STEP, b));
+    frugi_store_save(&fb->residual, b, block, frugi_random(fb->seed, WRITE_STEP, fb->before + b));
 }
 
 frug_status frugi_residual_write(frugi_feedback_state *fb, const frugi_partition *partition, frug_range range,
@@ -91,7 +91,7 @@ static void add_to_block(frugi_feedback_state *fb, uint64_t step, block_part par
     if (!frugi_all_finite(residual, fb->block))
         return; /* an infinity would make every later step skip the block */
     frugi_store_save(&fb->residual, part.block, residual,
-                     frugi_random(fb->seed ^ FRUGI_SECOND_STREAM, step, part.block));
+                     frugi_random(fb->seed ^ FRUGI_SECOND_STREAM, step, fb->before + part.block));
 }
 
 void frugi_residual_add(frugi_feedback_state *fb, const frugi_partition *partition, uint64_t step, frug_range range,

@@ -150,6 +150,7 @@ uint64_t frug_layout_hash(const frug_layout *layout) {
         hash = hash_u64(hash_u64(hash, t->offset), t->ndim);
         for (uint32_t d = 0; d < t->ndim; d++)
             hash = hash_u64(hash, t->shape[d]);
+        hash = t->absent ? hash_u64(hash, UINT64_MAX) : hash; /* no dimension of a tensor that has elements */
     }
     return hash;
 }

@@ -12,7 +12,9 @@ frug_status frugi_partition_create(const frug_layout *layout, frugi_partition *p
         const frug_tensor *t = &layout->tensor[i];
         uint64_t n = frugi_tensor_elements(t);
         if (n)
-            p.view[p.views++] = (frugi_tensor_view){.begin = t->offset, .count = n, .tensor = (uint32_t)i};
+            p.view[p.views++] =
+                (frugi_tensor_view){.begin = t->offset, .count = n, .tensor = (uint32_t)i, .absent = t->absent != 0};
+        p.any_absent |= t->absent != 0;
     }
     *partition = p;
     return FRUG_OK;
@@ -39,5 +41,10 @@ frug_status frugi_check_range(const frugi_partition *p, uint64_t begin, uint64_t
     FRUG_FAIL_IF(begin > p->elements || count > p->elements - begin, FRUG_ERR_ARG,
                  "range: elements %llu to %llu are outside the layout, which has %llu", (unsigned long long)begin,
                  (unsigned long long)(begin + count), (unsigned long long)p->elements);
+    frugi_range_iter it = frugi_range_start(p, begin, begin + count);
+    while (p->any_absent && frugi_range_next(&it))
+        FRUG_FAIL_IF(it.view->absent && it.from < it.to, FRUG_ERR_ARG,
+                     "range: elements %llu to %llu are of tensor %u, which is absent", (unsigned long long)it.from,
+                     (unsigned long long)it.to, (unsigned)it.view->tensor);
     return FRUG_OK;
 }

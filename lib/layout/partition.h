@@ -13,9 +13,11 @@
 typedef struct frugi_tensor_view {
     uint64_t begin, count;
     uint32_t tensor; /* index in the layout */
+    bool absent;     /* in no range */
     /* Set by a compressor. */
-    bool dense;           /* sent whole, as f32 */
-    uint64_t first_block; /* number of its first block among all compressed blocks */
+    bool dense;            /* sent whole, as f32 */
+    uint64_t first_number; /* number of its first block among all compressed blocks */
+    uint64_t first_block;  /* the same among those that are stored; undefined for others */
     /* Compressed tensors only. */
     size_t number;       /* index among compressed tensors */
     frugi_grid grid;     /* its units */
@@ -26,7 +28,9 @@ typedef struct frugi_tensor_view {
 typedef struct frugi_partition {
     frugi_tensor_view *view; /* in the order of the flat buffer */
     size_t views;
-    uint64_t blocks;   /* of compressed tensors, set by a compressor */
+    uint64_t blocks;        /* of compressed tensors, as far as they are stored; set by a compressor */
+    uint64_t blocks_before; /* of absent tensors before these; likewise */
+    bool any_absent;
     size_t tensors;    /* of the layout, with those that have no elements */
     uint64_t elements; /* of the flat buffer */
 } frugi_partition;
@@ -35,7 +39,7 @@ typedef struct frugi_partition {
 frug_status frugi_partition_create(const frug_layout *layout, frugi_partition *partition);
 void frugi_partition_destroy(frugi_partition *partition);
 
-/** Check that a range lies inside the layout. */
+/** Check that a range lies inside the layout and has no element of an absent tensor. */
 frug_status frugi_check_range(const frugi_partition *partition, uint64_t begin, uint64_t count);
 
 /** Index of the first tensor view that ends after an element. */

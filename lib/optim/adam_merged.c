@@ -86,7 +86,7 @@ void frugi_roots_save(frug_optimizer *o, uint64_t block, const float *root, uint
     save_int8(at, root, scale ? 32768.0f / frugi_bf16_f32(scale) : 0, random);
 }
 
-void frugi_step_root(frug_optimizer *o, const frugi_step_args *args, uint64_t block, float *restrict w,
+void frugi_step_root(frug_optimizer *o, const frugi_step_args *args, uint64_t block, uint64_t number, float *restrict w,
                      const float *restrict g, uint32_t n, float decay_factor) {
     const float beta2 = args->beta2, one_minus_beta2 = args->one_minus_beta2;
     const float rate = args->merged, root_gain = args->root_gain, eps = args->eps;
@@ -102,7 +102,7 @@ void frugi_step_root(frug_optimizer *o, const frugi_step_args *args, uint64_t bl
         w[i] = w[i] * decay_factor - rate * (mean[i] / (root[i] * root_gain + eps));
     }
     if (!args->squares_frozen)
-        frugi_roots_save(o, block, root, frugi_random(SEED, args->step, block));
+        frugi_roots_save(o, block, root, frugi_random(SEED, args->step, number));
 }
 
 bool frugi_roots_are_valid(const frug_optimizer *like, const unsigned char *root, const unsigned char *scale) {

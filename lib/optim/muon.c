@@ -78,7 +78,8 @@ static const float *add_momentum(frug_optimizer *o, const frugi_step_args *args,
     const uint64_t n = (uint64_t)t->side.rows * t->side.cols;
     const float momentum = args->momentum;
     float *x = o->targets->work.moved;
-    for (uint64_t at = 0, block = t->code_at; at < n; at += FRUGI_OPTIM_BLOCK, block++) {
+    uint64_t block = t->code_at, number = t->first_number;
+    for (uint64_t at = 0; at < n; at += FRUGI_OPTIM_BLOCK, block++, number++) {
         uint32_t here = n - at < FRUGI_OPTIM_BLOCK ? (uint32_t)(n - at) : FRUGI_OPTIM_BLOCK;
         float m[FRUGI_OPTIM_BLOCK];
         load_momentum(o, block, m);
@@ -86,7 +87,7 @@ static const float *add_momentum(frug_optimizer *o, const frugi_step_args *args,
             m[i] = momentum * m[i] + g[at + i];
             x[at + i] = g[at + i] + momentum * m[i];
         }
-        save_momentum(o, block, m, frugi_random(SEED, args->step, block));
+        save_momentum(o, block, m, frugi_random(SEED, args->step, number));
     }
     return x;
 }

@@ -61,6 +61,7 @@ static bool sends_differences(const frug_compressor *c) {
 }
 
 static frug_status make_tensors(frug_optimizer *o, const frug_compressor *c) {
+    uint64_t blocks[FRUGI_UPDATE_RULES] = {0};
     o->tensor = frugi_calloc(o->layout->count + 1, sizeof *o->tensor);
     FRUG_FAIL_IF(!o->tensor, FRUG_ERR_MEMORY, "optimizer: no memory for %zu tensors", o->layout->count);
     for (size_t i = 0; i < o->layout->count; i++) {
@@ -74,11 +75,14 @@ static frug_status make_tensors(frug_optimizer *o, const frug_compressor *c) {
         p->decays = o->options.decay > 0 && (t->ndim >= 2 || o->options.decay_all);
         p->rule = is_target(o, p->dense, t) ? FRUGI_UPDATE_TARGET
                                             : choose_rule(&o->options, p->dense, sends_differences(c), t);
+        p->first_number = blocks[p->rule];
+        blocks[p->rule] += blocks_of(n);
+        p->rule = t->absent ? FRUGI_UPDATE_FROZEN : p->rule;
         p->at = o->used[p->rule];
         o->used[p->rule] += state_units(p);
         o->shape_hash = o->shape_hash * FRUGI_HASH_PRIME + (uint64_t)p->rule + 1;
         if (p->rule == FRUGI_UPDATE_TARGET)
-            FRUG_TRY(frugi_target_add(o, t, (uint32_t)i));
+            FRUG_TRY(frugi_target_add(o, t, p));
     }
     return FRUG_OK;
 }

@@ -64,7 +64,7 @@ typedef enum frugi_update_rule {
     FRUGI_UPDATE_ADAM,     /* two floats: means of the gradient and of its square */
     FRUGI_UPDATE_ROOT,     /* the root of the mean square, in a short format */
     FRUGI_UPDATE_WINDOW,   /* lists of the last entries */
-    FRUGI_UPDATE_FROZEN,   /* not trained */
+    FRUGI_UPDATE_FROZEN,   /* not trained, or absent */
     FRUGI_UPDATE_TARGET,   /* a whole tensor: target.h */
     FRUGI_UPDATE_SIGN,     /* w -= rate sign(g): no state */
     FRUGI_UPDATE_SUM       /* a float: the gradient, as the sum of the differences that feedback=ef21 sends */
@@ -88,9 +88,11 @@ typedef struct frugi_inertia {
 
 typedef struct frugi_optim_tensor {
     uint64_t begin, count;
-    uint64_t at;     /* offset of its state: floats (rules ROOT and WINDOW: blocks) of the tensors before with the same
-                        rule; rule TARGET: number of its target */
-    uint32_t number; /* of the tensor in the layout */
+    uint64_t at; /* offset of its state: floats (rules ROOT and WINDOW: blocks) of the tensors before with the same
+                    rule; rule TARGET: number of its target */
+    uint64_t first_number; /* of its first block among those of all tensors with the same rule, also of absent ones: for
+                              random numbers */
+    uint32_t number;       /* of the tensor in the layout */
     frugi_update_rule rule;
     bool decays;
     bool dense; /* sent dense */
@@ -127,10 +129,10 @@ struct frug_optimizer {
     char text[FRUGI_OPTIM_TEXT];
     frug_layout *layout;
     uint64_t layout_hash, shape_hash;
-    double gain;       /* at high rates, and at all unless gain_low is another */
-    double gain_low;   /* of adam-merged, at low rates */
-    double mean_width; /* the smaller side of matrices, weighted by size; 0: there are none */
-    double high_rate;  /* times the width: half way between both gains */
+    double gain;                         /* at high rates, and at all unless gain_low is another */
+    double gain_low;                     /* of adam-merged, at low rates */
+    double mean_width;                   /* the smaller side of matrices, weighted by size; 0: there are none */
+    double high_rate;                    /* times the width: half way between both gains */
     uint64_t frozen_since, frozen_until; /* the steps between them do not change mean squares */
     frugi_optim_tensor *tensor;
     size_t tensors;
@@ -184,7 +186,7 @@ static inline size_t frugi_state_bytes(uint64_t state) {
 
 /*
  * Update rules, for one block each: n <= FRUGI_OPTIM_BLOCK elements of w and g; decay_factor is the factor of the
- * weight, 1 - rate decay.
+ * weight, 1 - rate decay. number: of the block, for random numbers.
  */
 void frugi_step_direct(float *restrict w, const float *restrict g, uint32_t n, float decay_factor, float rate);
 void frugi_step_sign(float *restrict w, const float *restrict g, uint32_t n, float decay_factor, float rate);
@@ -194,7 +196,7 @@ void frugi_step_momentum(const frugi_step_args *args, bool nesterov, float *rest
                          const float *restrict g, uint32_t n, float decay_factor);
 void frugi_step_adam(const frugi_step_args *args, float *restrict m, float *restrict v, float *restrict w,
                      const float *restrict g, uint32_t n, float decay_factor);
-void frugi_step_root(frug_optimizer *o, const frugi_step_args *args, uint64_t block, float *restrict w,
+void frugi_step_root(frug_optimizer *o, const frugi_step_args *args, uint64_t block, uint64_t number, float *restrict w,
                      const float *restrict g, uint32_t n, float decay_factor);
 void frugi_step_window(frug_optimizer *o, const frugi_step_args *args, uint64_t block, float *restrict w,
                        const float *restrict g, uint32_t n, float decay_factor);

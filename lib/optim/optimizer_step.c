@@ -97,7 +97,9 @@ static void update_block(frug_optimizer *o, const frugi_step_args *args, const f
         break;
     case FRUGI_UPDATE_SUM: frugi_step_sum(o->sum + first, w, g, n, decay_factor, args->merged); break;
     case FRUGI_UPDATE_ADAM: frugi_step_adam(args, o->mean + first, o->square + first, w, g, n, decay_factor); break;
-    case FRUGI_UPDATE_ROOT: frugi_step_root(o, args, block, w, g, n, decay_factor); break;
+    case FRUGI_UPDATE_ROOT:
+        frugi_step_root(o, args, block, p->first_number + within / FRUGI_OPTIM_BLOCK, w, g, n, decay_factor);
+        break;
     case FRUGI_UPDATE_SIGN: frugi_step_sign(w, g, n, decay_factor, args->rate); break;
     case FRUGI_UPDATE_WINDOW: frugi_step_window(o, args, block, w, g, n, decay_factor); break;
     default: break;
@@ -124,6 +126,12 @@ frug_status frugi_optim_range_check(const frug_optimizer *o, uint64_t begin, uin
     FRUG_FAIL_IF(begin > n || count > n - begin, FRUG_ERR_ARG,
                  "range: %llu elements from %llu on exceed the layout of %llu", (unsigned long long)count,
                  (unsigned long long)begin, (unsigned long long)n);
+    for (size_t i = 0; i < o->tensors; i++) {
+        const frugi_optim_tensor *p = &o->tensor[i];
+        const frug_tensor *t = &o->layout->tensor[p->number];
+        FRUG_FAIL_IF(t->absent && p->begin < begin + count && begin < p->begin + p->count, FRUG_ERR_ARG,
+                     "range: it has elements of tensor '%s', which is absent", t->name);
+    }
     FRUG_TRY(check_boundary(o, begin, "begin"));
     return check_boundary(o, begin + count, "end");
 }

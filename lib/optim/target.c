@@ -91,9 +91,9 @@ static void assign_offsets(frugi_optim_targets *all, frugi_optim_target *t, cons
         all->codes += ((uint64_t)t->side.rows * t->side.cols + FRUGI_OPTIM_BLOCK - 1) / FRUGI_OPTIM_BLOCK;
 }
 
-frug_status frugi_target_add(frug_optimizer *o, const frug_tensor *tensor, uint32_t number) {
+frug_status frugi_target_add(frug_optimizer *o, const frug_tensor *tensor, const frugi_optim_tensor *p) {
     const frugi_optim_options *f = &o->options;
-    frugi_optim_target t = {.tensor = number};
+    frugi_optim_target t = {.tensor = p->number, .first_number = p->first_number};
     FRUG_TRY(set_target(f, &t, tensor));
     if (!o->targets) {
         o->targets = frugi_calloc(1, sizeof *o->targets);

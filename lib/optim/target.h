@@ -3,8 +3,8 @@
  *
  * A *target* (frugi_optim_target) is a tensor of two dimensions or more, seen as a matrix of shape[0] rows. sgc, mesgc
  * and table store something for each of c chunks of its d elements; cesgc does so with the d = rank x longer numbers
- * that a projection gives; lora, galore and apollo store small matrices, muon a momentum. States are in the optimizer's arena,
- * everything else in `work`, which all targets share because they are updated one after the other.
+ * that a projection gives; lora, galore and apollo store small matrices, muon a momentum. States are in the optimizer's
+ * arena, everything else in `work`, which all targets share because they are updated one after the other.
  */
 #ifndef FRUGI_TARGET_H
 #define FRUGI_TARGET_H
@@ -38,6 +38,7 @@ typedef struct frugi_optim_target {
     uint32_t rank;
     /* Offsets in the arrays of all targets, and counts. */
     uint64_t moment_at, moments, basis_at, bases, index_at, level_at, code_at;
+    uint64_t first_number; /* of its first block among those of all targets, also of absent ones: for random numbers */
 } frugi_optim_target;
 
 /** Measures and recovers s of d entries. Shared by targets with the same s and d. */
@@ -114,7 +115,7 @@ bool frugi_is_other(const frugi_optim_options *options, const frug_tensor *tenso
 frug_status frugi_names_check(const frugi_optim_options *options, const frug_layout *layout);
 
 /** Compute and check the sizes of a target and add it. */
-frug_status frugi_target_add(frug_optimizer *o, const frug_tensor *tensor, uint32_t number);
+frug_status frugi_target_add(frug_optimizer *o, const frug_tensor *tensor, const frugi_optim_tensor *p);
 
 /** Create solvers and allocate scratch memory, once all targets were added. */
 frug_status frugi_targets_reserve(frug_optimizer *o);

@@ -205,7 +205,7 @@ static void record_quality(fgp_train_progress *v, const fgt_eval_result *q) {
 /* The number of micro-batches, because it changes the rounding of sums. */
 static void print_accumulate(const fgp_train_progress *v, const fgt_report *r) {
     char take[32], have[32];
-    uint64_t here = (uint64_t)fgt_group_local_size((int)r->workers);
+    uint64_t here = (uint64_t)fgt_group_local_size((int)(r->stages ? r->stages : r->workers));
     if (r->accumulate_from == FGT_ACCUMULATE_CHOSEN)
         fgio_status_print("--accumulate %" PRIu32 " (chosen: activations would take %s, %s are %s)", r->accumulate,
                           fgio_bytes_text(r->activation_uncut * here, take, sizeof take),

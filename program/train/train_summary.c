@@ -9,6 +9,7 @@
 #include "io/json.h"
 #include "io/status_line.h"
 #include "trainer/pipeline/pipeline.h"
+#include "trainer/run/worker_group.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -155,15 +156,38 @@ static void print_times(const fgt_report *r) {
            r->ms_decode, r->ms_optimizer);
 }
 
+/* Stages as threads are counted together, and each has its own share. */
+static const char *memory_owner(const fgt_report *r) {
+    return r->stages == 0 ? "a worker" : fgt_group_is_joined() ? "in stage 0" : "a stage on average";
+}
+
+static void print_stage_memory(const fgt_report *r) {
+    fgt_stage_bytes least = r->stage_bytes[0], most = least;
+    char a[32], b[32], c[32], d[32];
+    for (uint32_t i = 1; i < r->stages; i++) {
+        const fgt_stage_bytes *s = &r->stage_bytes[i];
+        least.weights = s->weights < least.weights ? s->weights : least.weights;
+        most.weights = s->weights > most.weights ? s->weights : most.weights;
+        least.states = s->states < least.states ? s->states : least.states;
+        most.states = s->states > most.states ? s->states : most.states;
+    }
+    label("stages");
+    printf("each has %s to %s of weights, and %s to %s of residual and optimizer\n",
+           fgio_bytes_text(least.weights, a, sizeof a), fgio_bytes_text(most.weights, b, sizeof b),
+           fgio_bytes_text(least.states, c, sizeof c), fgio_bytes_text(most.states, d, sizeof d));
+}
+
 static void print_memory(const fgp_request *request, const fgt_report *r) {
     char a[32], b[32], c[32], d[32];
     label("model state");
-    printf("%s a worker at most: weights %s, gradients %s, library %s\n",
-           fgio_bytes_text(r->model_state_bytes, a, sizeof a), fgio_bytes_text(r->weight_bytes, b, sizeof b),
+    printf("%s %s, at most: weights %s, gradients %s, library %s\n", fgio_bytes_text(r->model_state_bytes, a, sizeof a),
+           memory_owner(r), fgio_bytes_text(r->weight_bytes, b, sizeof b),
            fgio_bytes_text(r->gradient_bytes, c, sizeof c), fgio_bytes_text(r->library_bytes, d, sizeof d));
+    if (r->stages > 0)
+        print_stage_memory(r);
     label("memory");
-    printf("%s for the process at most (peak RSS); activations %s a worker",
-           fgio_bytes_text(r->peak_rss_bytes, a, sizeof a), fgio_bytes_text(r->activation_bytes, b, sizeof b));
+    printf("%s for the process at most (peak RSS); activations %s %s", fgio_bytes_text(r->peak_rss_bytes, a, sizeof a),
+           fgio_bytes_text(r->activation_bytes, b, sizeof b), memory_owner(r));
     if (r->accumulate > 1)
         printf(", %" PRIu32 " micro-batches", r->accumulate);
     printf("%s\n", request->job.recompute ? ", recomputed" : "");
@@ -278,6 +302,17 @@ static void set_memory(json_t *to, const fgt_report *r) {
     set_count(to, "peak_rss_bytes", r->peak_rss_bytes);
 }
 
+/* One number for each stage. */
+static void set_stage_bytes(json_t *to, const fgt_report *r) {
+    json_t *weights = json_array(), *states = json_array();
+    for (uint32_t i = 0; i < r->stages; i++) {
+        json_array_append_new(weights, json_integer((json_int_t)r->stage_bytes[i].weights));
+        json_array_append_new(states, json_integer((json_int_t)r->stage_bytes[i].states));
+    }
+    json_object_set_new(to, "stage_weight_bytes", weights);
+    json_object_set_new(to, "stage_state_bytes", states);
+}
+
 static json_t *times_of(const fgt_report *r) {
     json_t *times = json_object();
     set_real(times, "data", r->ms_data);
@@ -340,6 +375,7 @@ int fgp_summary_json(const fgp_request *request, const fgt_report *r) {
         set_text(all, "quantize", request->job.quantize);
     if (r->stages > 0) {
         set_count(all, "stages", r->stages);
+        set_stage_bytes(all, r);
         set_text(all, "stage_config",
                  request->job.stage_config != NULL ? request->job.stage_config : FGT_STAGE_CONFIG_DEFAULT);
         set_text(all, "stage_feedback", request->job.stage_feedback);

@@ -68,7 +68,7 @@ class Range(Structure):
 class Tensor(Sized):
     _fields_ = [("struct_size", c_size_t), ("name", c_char_p), ("role", c_int), ("ndim", c_uint32),
                 ("shape", c_uint64 * MAX_DIMS), ("offset", c_uint64), ("heads", c_uint32), ("kv_heads", c_uint32),
-                ("module", c_uint32), ("input_first", c_uint32)]
+                ("module", c_uint32), ("input_first", c_uint32), ("absent", c_uint32)]
 
 
 class Options(Sized):

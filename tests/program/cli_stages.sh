@@ -24,6 +24,21 @@ assert summary["bytes_dense"] == 6 * 2 * 2 * 8 * 16 * 16 * 4, summary["bytes_den
 assert 3 * summary["bytes_sent"] < summary["bytes_dense"], summary
 PY
 
+# -- memory: a stage has weights and optimizer states of its own layers
+wide="--model gpt2:layers=4,width=256,heads=2,length=8 --batch 4 --accumulate 4 --threads 1 --steps 1 --no-eval --quiet"
+timeout 60 "$FRUGRAD" train $wide --method dense --json >whole.json 2>run.err || fail "wide: $(cat run.err)"
+timeout 60 "$FRUGRAD" train $wide --method dense --json --stages 4 >staged.json 2>run.err || fail "wide: $(cat run.err)"
+python3 - <<'PY' || fail "a stage has more memory than its layers need"
+import json
+
+whole, staged = json.load(open("whole.json")), json.load(open("staged.json"))
+assert 3.5 * staged["weight_bytes"] < whole["weight_bytes"], (staged, whole)
+assert 2.5 * staged["library_bytes"] < whole["library_bytes"], (staged, whole) # with messages between stages
+weights = sum(staged["stage_weight_bytes"])
+assert len(staged["stage_state_bytes"]) == 4 and abs(weights / whole["weight_bytes"] - 1) < 0.001, staged
+assert max(staged["stage_state_bytes"]) < 0.3 * sum(staged["stage_state_bytes"]), staged
+PY
+
 # -- MPI: the bits of threads
 mpi=$(dirname "$FRUGRAD")/frugrad-mpi
 if [ -x "$mpi" ] && command -v mpirun >/dev/null; then
@@ -36,6 +51,16 @@ if [ -x "$mpi" ] && command -v mpirun >/dev/null; then
     [ $code = 2 ] || fail "three processes for two stages: exit status $code"
     [ "$(grep -c 'has started 3 processes' run.err)" = 1 ] || fail "three processes: $(cat run.err)"
     [ "$(grep -c '  hint: ' run.err)" = 1 ] || fail "three processes print a hint each: $(cat run.err)"
+
+    # each stage loads its part of a file: it must be the same file
+    cp a/step-000000006.safetensors one.safetensors
+    train --steps 2 --seed 2 --save other
+    if timeout 60 mpirun -n 1 "$FRUGRAD" train $common --steps 6 --stages 2 --weights one.safetensors : \
+        -n 1 "$FRUGRAD" train $common --steps 6 --stages 2 --weights other/step-000000002.safetensors \
+        >/dev/null 2>run.err; then
+        fail "stages start from different files"
+    fi
+    grep -q 'have different weights before training' run.err || fail "different files: $(cat run.err)"
 
     # a stage that cannot send a message, in place of an error of its own: the others end long before their timeout
     cat >fault.c <<'C'

@@ -60,10 +60,18 @@ static void stages_do_not_change_a_bit(void **state) {
         uint32_t stages;
         double clip;
         bool recompute;
-    } ways[] = {{"lenet", "frugrad", 2, 0, false},       {"resnet20", "dense", 3, 0.5, false},
-                {"resnet20", "frugrad", 2, 0, true},     {GPT2, "frugrad", 2, 0, false},
-                {GPT2, "dense", 3, 0.3, true},           {GPT2, "frugrad-muon", 4, 0, false},
-                {BERT, "topk,density=0.1", 2, 0, false}, {BERT_MLM, "dense", 3, 0, false}};
+    } ways[] = {{"lenet", "frugrad", 2, 0, false},
+                {"resnet20", "dense", 3, 0.5, false},
+                {"resnet20", "frugrad", 2, 0, true},
+                {GPT2, "frugrad", 2, 0, false},
+                {GPT2, "dense", 3, 0.3, true},
+                {GPT2, "frugrad-muon", 4, 0, false},
+                {BERT, "topk,density=0.1", 2, 0, false},
+                {BERT_MLM, "dense", 3, 0, false},
+                {GPT2, "dgc,residual=int8", 3, 0, false},
+                {GPT2, "learned", 2, 0, false},
+                {GPT2, "qsgd", 3, 0, false},
+                {BERT_MLM, "residual=int4,vectors=sparse,min_size=0", 3, 0, false}};
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         fgt_job job = staged_job(ways[i].model, ways[i].method, 0);
         job.clip = ways[i].clip;
@@ -79,6 +87,57 @@ static void stages_do_not_change_a_bit(void **state) {
         remove_folder(path_under("whole"));
         remove_folder(path_under("staged"));
     }
+}
+
+/* Bytes of the tensors of a checkpoint whose names begin with a text. */
+static uint64_t bytes_named(const char *path, const char *begin) {
+    fgio_tensor_file file;
+    uint64_t sum = 0;
+    assert_int_equal(fgio_tensor_file_open(path, &file), FGIO_EXIT_OK);
+    for (size_t i = 0; i < file.head.count; i++)
+        if (strncmp(file.head.item[i].name, begin, strlen(begin)) == 0)
+            sum += file.head.item[i].count;
+    fgio_tensor_file_close(&file);
+    return sum;
+}
+
+/* No layer is on two stages: all stages together have the weights and states of a run without them, in memory and in a
+ * checkpoint, and headers. */
+static void each_stage_has_the_states_of_its_layers(void **state) {
+    (void)state;
+    static const char *const models[] = {GPT2, BERT_MLM, "resnet20"}, *const methods[] = {"frugrad", "dense", "topk"};
+    for (size_t i = 0; i < 3; i++) {
+        fgt_job job = staged_job(models[i], methods[i], 0);
+        train_into(job, "whole");
+        job.stages = 3;
+        fgt_report staged = train_into(job, "staged");
+        const char *a = checkpoint_under("whole", 4), *b = checkpoint_under("staged", 4);
+        uint64_t whole = bytes_named(a, "frugrad.residual") + bytes_named(a, "frugrad.optimizer"), sum = 0, weights = 0;
+        for (uint32_t s = 0; s < 3; s++) {
+            sum += staged.stage_bytes[s].states;
+            weights += staged.stage_bytes[s].weights;
+            assert_true(staged.stage_bytes[s].weights > 0);
+        }
+        assert_true(sum >= whole && sum < whole + whole / 20 + 2000);
+        assert_true(weights >= 4 * staged.params && weights < 4 * staged.params + 64 * 200); /* lines of 64 bytes */
+        assert_int_equal(bytes_named(b, "frugrad.residual") + bytes_named(b, "frugrad.optimizer"), sum);
+        remove_folder(path_under("whole"));
+        remove_folder(path_under("staged"));
+    }
+}
+
+static void weights_of_a_file_are_loaded(void **state) {
+    (void)state;
+    fgt_job job = staged_job("resnet20", "frugrad", 0);
+    job.seed = 5;
+    train_into(job, "file");
+    job.seed = 1;
+    job.weights = checkpoint_under("file", 4);
+    train_into(job, "whole");
+    job.stages = 3;
+    job.stage_config = "dense";
+    train_into(job, "staged");
+    assert_same_weights(checkpoint_under("whole", 4), checkpoint_under("staged", 4));
 }
 
 static void frames_are_a_quarter(void **state) {
@@ -156,7 +215,7 @@ static void memory_of_samples_is_estimated(void **state) {
     job.stage_feedback = NULL;
     job.stages = 3;
     job.memory_bytes = 1000000;
-    assert_refused(&job, "3 stages together take 2 times these: weights");
+    assert_refused(&job, "3 stages together take weights");
     assert_refused(&job, "fewer --stages or a smaller model take less");
 }
 
@@ -186,7 +245,8 @@ static void what_does_not_go_together_is_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(stages_do_not_change_a_bit),      cmocka_unit_test(frames_are_a_quarter),
+        cmocka_unit_test(stages_do_not_change_a_bit),      cmocka_unit_test(each_stage_has_the_states_of_its_layers),
+        cmocka_unit_test(weights_of_a_file_are_loaded),    cmocka_unit_test(frames_are_a_quarter),
         cmocka_unit_test(a_restart_does_not_change_a_bit), cmocka_unit_test(changes_of_samples_are_more_accurate),
         cmocka_unit_test(memory_of_samples_is_estimated),  cmocka_unit_test(what_does_not_go_together_is_refused),
     };

@@ -44,7 +44,7 @@ static void follow(const char *text) {
     frugi_feedback_state fb;
     element expected[B] = {{0}};
     float grad[B], residual[B], acc[B], momentum[B], change[B];
-    OK(frugi_feedback_create(config, 2, &fb));
+    OK(frugi_feedback_create(config, 0, 2, &fb));
     for (uint32_t step = 0; step < STEPS; step++) {
         frugi_feedback_step how = frugi_feedback_at(config, 0.1, false);
         uint8_t sent[B] = {0};
@@ -84,7 +84,7 @@ static void a_number_that_is_not_finite_is_reported(void **state) {
         frug_config *config = make_config(configs[c]);
         frugi_feedback_state fb;
         float grad[B] = {0}, residual[B] = {0}, acc[B], momentum[B], change[B];
-        OK(frugi_feedback_create(config, 1, &fb));
+        OK(frugi_feedback_create(config, 0, 1, &fb));
         assert_true(frugi_feedback_accumulate(&fb, 0, residual, grad, acc, momentum, change));
         grad[B - 1] = INFINITY;
         assert_false(frugi_feedback_accumulate(&fb, 0, residual, grad, acc, momentum, change));
@@ -101,7 +101,7 @@ static void skipped_blocks_stay_as_they_are(void **state) {
     frugi_feedback_state fb;
     float numbers[3 * B], loaded[3 * B], zero[B] = {0};
     const bool skip[] = {false, true, false};
-    OK(frugi_feedback_create(config, 3, &fb));
+    OK(frugi_feedback_create(config, 0, 3, &fb));
     for (uint32_t i = 0; i < 3 * B; i++)
         numbers[i] = 1 + gradient(0, i) / 4;
     frugi_feedback_store(&fb, 7, 0, 3, skip, numbers, NULL);

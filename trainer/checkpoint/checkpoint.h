@@ -36,7 +36,7 @@ typedef struct fgt_checkpoint_state {
     bool own_optimizer;          /* the optimizers of workers differ: all are saved */
     float *outer;                /* momentum of local steps, a float per parameter; or NULL */
     /* Pipeline stages: */
-    bool stages;            /* each worker has its own weights and running statistics (fgt_param.stage) */
+    bool stages;            /* each worker has its own weights, running statistics (fgt_param.stage) and states */
     float *memory;          /* of samples; or NULL */
     uint64_t memory_floats; /* the same on all workers */
     /* Sparse weights (sparse/sparse_weights.h); NULL: not saved, not restored. */
@@ -94,7 +94,8 @@ int fgt_checkpoint_restore(fgt_checkpoint *checkpoint, const fgt_checkpoint_stat
  * Prefixes ("module.", "model.", "transformer.", "bert.") may be there or missing, and LayerNorm.gamma and beta are
  * accepted. Tensors that the model does not have are ignored. Those that the file does not have, or has in another
  * shape, are an error, unless they belong to the head of a fine-tuned model (classifier, fc, linear,
- * score, pooler, cls): they are not changed, and *missing counts them. Not collective.
+ * score, pooler, cls): they are not changed, and *missing counts them. Parameters of other stages are checked likewise,
+ * but not loaded. Not collective.
  */
 int fgt_weights_load(const char *path, fgt_graph *graph, uint32_t *missing);
 

@@ -91,12 +91,12 @@ void fgt_checkpoint_parts_add(fgt_checkpoint_parts *parts, fgt_checkpoint_part_k
 }
 
 void fgt_checkpoint_parts_add_optimizer(fgt_checkpoint_parts *parts, const fgt_checkpoint_state *state, int workers,
-                                        uint64_t bytes, void *memory) {
+                                        const fgt_checkpoint_agreement *all, void *memory) {
     if (state->optimizer == NULL)
         return;
     for (int r = 0; r < (state->own_optimizer ? workers : 1) && !parts->out_of_memory; r++)
-        fgt_checkpoint_parts_add(parts, FGT_PART_OPTIMIZER, r, state->own_optimizer ? r : FGT_ALL_WORKERS, bytes,
-                                 memory);
+        fgt_checkpoint_parts_add(parts, FGT_PART_OPTIMIZER, r, state->own_optimizer ? r : FGT_ALL_WORKERS,
+                                 all[r].optimizer_bytes, memory);
 }
 
 void fgt_checkpoint_parts_add_sparse(fgt_checkpoint_parts *parts, const fgt_checkpoint_state *state, int workers) {
@@ -176,21 +176,21 @@ void fgt_checkpoint_copy_buffers(fgt_checkpoint_blobs *blobs, fgt_graph *graph, 
 }
 
 /* The first worker that differs from worker 0; -1: none. A worker that has failed reports its own error. */
-static int first_difference(const fgt_checkpoint_agreement *all, int size, const char **what) {
+static int first_difference(const fgt_checkpoint_agreement *all, int size, bool stages, const char **what) {
     for (int r = 1; r < size; r++) {
-        *what = all[r].step != all[0].step                         ? "the step"
-                : all[r].residual_bytes != all[0].residual_bytes   ? "the compression method"
-                : all[r].optimizer_bytes != all[0].optimizer_bytes ? "the optimizer"
-                : all[r].buffer_floats != all[0].buffer_floats     ? "the model"
-                                                                   : NULL;
+        *what = all[r].step != all[0].step                                    ? "the step"
+                : !stages && all[r].residual_bytes != all[0].residual_bytes   ? "the compression method"
+                : !stages && all[r].optimizer_bytes != all[0].optimizer_bytes ? "the optimizer"
+                : all[r].buffer_floats != all[0].buffer_floats                ? "the model"
+                                                                              : NULL;
         if (*what != NULL)
             return r;
     }
     return -1;
 }
 
-int fgt_checkpoint_agree(const fgt_checkpoint_state *state, const fgt_checkpoint_blobs *blobs, uint64_t step,
-                         int code) {
+int fgt_checkpoint_agree(const fgt_checkpoint_state *state, const fgt_checkpoint_blobs *blobs, uint64_t step, int code,
+                         fgt_checkpoint_agreement **result) {
     int size = frug_comm_size(state->comm);
     fgt_checkpoint_agreement mine = {(uint64_t)code, step, blobs->residual_bytes, blobs->optimizer_bytes,
                                      blobs->buffer_floats};
@@ -202,17 +202,20 @@ int fgt_checkpoint_agree(const fgt_checkpoint_state *state, const fgt_checkpoint
         free(all);
         return fgio_library_error("checkpoint");
     }
-    int differing = first_difference(all, size, &what);
+    int differing = first_difference(all, size, state->stages, &what);
     code = FGIO_EXIT_OK;
     for (int r = 0; r < size; r++)
         if (all[r].code != FGIO_EXIT_OK)
             code = FGIO_EXIT_FAIL;
-    free(all);
     if (code == FGIO_EXIT_OK && differing >= 0) {
         code = FGIO_EXIT_FAIL;
         if (frug_comm_rank(state->comm) == 0)
             fgio_error("checkpoint: workers 0 and %d disagree about %s", differing, what);
     }
+    if (code == FGIO_EXIT_OK)
+        *result = all;
+    else
+        free(all);
     return code;
 }
 

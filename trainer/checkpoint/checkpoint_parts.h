@@ -66,9 +66,15 @@ void fgt_checkpoint_parts_add_outer(fgt_checkpoint_parts *parts, const fgt_check
 void fgt_checkpoint_parts_add(fgt_checkpoint_parts *parts, fgt_checkpoint_part_kind kind, int number, int worker,
                               uint64_t count, void *memory);
 
-/** Adds the optimizer's state; that of every worker where they differ. */
+/** The first message of every worker. */
+typedef struct fgt_checkpoint_agreement {
+    uint64_t code; /* FGIO_EXIT_OK: no error */
+    uint64_t step, residual_bytes, optimizer_bytes, buffer_floats;
+} fgt_checkpoint_agreement;
+
+/** Adds the optimizer's state; that of every worker where they differ. all: of the workers. */
 void fgt_checkpoint_parts_add_optimizer(fgt_checkpoint_parts *parts, const fgt_checkpoint_state *state, int workers,
-                                        uint64_t bytes, void *memory);
+                                        const fgt_checkpoint_agreement *all, void *memory);
 
 /** Adds the states of sparse weights that there are; growth: of this many workers. */
 void fgt_checkpoint_parts_add_sparse(fgt_checkpoint_parts *parts, const fgt_checkpoint_state *state, int workers);
@@ -95,15 +101,10 @@ void fgt_checkpoint_blobs_free(fgt_checkpoint_blobs *blobs);
 /** Copies running statistics out of the graph, or into it. */
 void fgt_checkpoint_copy_buffers(fgt_checkpoint_blobs *blobs, fgt_graph *graph, bool into_graph);
 
-/** The first message of every worker. */
-typedef struct fgt_checkpoint_agreement {
-    uint64_t code; /* FGIO_EXIT_OK: no error */
-    uint64_t step, residual_bytes, optimizer_bytes, buffer_floats;
-} fgt_checkpoint_agreement;
-
-/** Exchanges the agreement of all workers; `code` is this worker's. Fails where a worker has failed or differs. Returns
- * an exit status. */
-int fgt_checkpoint_agree(const fgt_checkpoint_state *state, const fgt_checkpoint_blobs *blobs, uint64_t step, int code);
+/** Exchanges the agreement of all workers; `code` is this worker's. Fails where a worker has failed or differs, except
+ * that stages may have states of different lengths. *all: those of all workers, to be freed. Returns an exit status. */
+int fgt_checkpoint_agree(const fgt_checkpoint_state *state, const fgt_checkpoint_blobs *blobs, uint64_t step, int code,
+                         fgt_checkpoint_agreement **all);
 
 /** Exchanges the status of all workers. Returns FGIO_EXIT_OK only if all are. */
 int fgt_checkpoint_sync(frug_comm *comm, int code);

@@ -20,6 +20,7 @@ typedef struct restore_state {
     const fgt_checkpoint_state *state;
     bool redistribute;
     fgt_checkpoint_blobs blobs;
+    fgt_checkpoint_agreement *all; /* of all workers */
     fgt_checkpoint_parts parts;
     float *residual_sum,
         *residual; /* sum of the residuals of the old workers so far; residual of one parameter of one of them */
@@ -31,7 +32,8 @@ static size_t elements_of(const fgt_param *p) {
     return p->rows * p->cols;
 }
 
-/* The range of a parameter in the compressor's layout. With masks, where its tensors may be joined: of all parameters. */
+/* The range of a parameter in the compressor's layout. With masks, where its tensors may be joined: of all parameters.
+ */
 static frug_range range_of(const restore_state *r, const fgt_param *p) {
     frug_range all = {0, 0};
     if (r->state->mask == NULL)
@@ -66,16 +68,16 @@ static int alloc_memory(restore_state *r) {
 /* All workers build the same list of parts. */
 static int list_parts(restore_state *r) {
     int old = (int)r->file->workers;
-    fgt_checkpoint_parts_add_model(&r->parts, r->state->graph, false);
+    fgt_checkpoint_parts_add_model(&r->parts, r->state->graph, r->state->stages);
     fgt_checkpoint_parts_add_outer(&r->parts, r->state);
     for (int i = 1; i < old && r->blobs.buffer_floats > 0 && !r->redistribute && !r->state->stages; i++)
         fgt_checkpoint_parts_add(&r->parts, FGT_PART_BUFFERS, i, i, r->blobs.buffer_floats, r->blobs.buffers);
     fgt_checkpoint_parts_add_sparse(&r->parts, r->state, r->redistribute ? 0 : old);
     fgt_checkpoint_parts_add_stages(&r->parts, r->state, old);
-    fgt_checkpoint_parts_add_optimizer(&r->parts, r->state, old, r->blobs.optimizer_bytes, r->blobs.optimizer);
+    fgt_checkpoint_parts_add_optimizer(&r->parts, r->state, old, r->all, r->blobs.optimizer);
     for (int i = 0; i < old && r->state->compressor != NULL && !r->parts.out_of_memory; i++)
         fgt_checkpoint_parts_add(&r->parts, FGT_PART_RESIDUAL, i, r->redistribute ? FGT_ALL_WORKERS : i,
-                                 r->blobs.residual_bytes, r->blobs.residual);
+                                 r->all[r->redistribute ? 0 : i].residual_bytes, r->blobs.residual);
     return r->parts.out_of_memory ? fgio_error("%s: out of memory", r->file->path) : FGIO_EXIT_OK;
 }
 
@@ -196,11 +198,10 @@ static int read_part(restore_state *r, const fgt_checkpoint_part *part) {
 
 static int restore_all(restore_state *r) {
     r->code = alloc_memory(r);
-    if (r->code == FGIO_EXIT_OK)
-        r->code = list_parts(r);
-    if (fgt_checkpoint_agree(r->state, &r->blobs, r->file->step, r->code) != FGIO_EXIT_OK)
+    if (fgt_checkpoint_agree(r->state, &r->blobs, r->file->step, r->code, &r->all) != FGIO_EXIT_OK)
         return FGIO_EXIT_FAIL;
-    if (r->file->rank == 0)
+    r->code = list_parts(r);
+    if (r->file->rank == 0 && r->code == FGIO_EXIT_OK)
         r->code = find_parts(r);
     if (fgt_checkpoint_sync(r->state->comm, r->code) != FGIO_EXIT_OK)
         return FGIO_EXIT_FAIL;
@@ -220,6 +221,7 @@ int fgt_checkpoint_restore(fgt_checkpoint *checkpoint, const fgt_checkpoint_stat
         *redistributed = r.redistribute;
     fgt_checkpoint_parts_free(&r.parts);
     fgt_checkpoint_blobs_free(&r.blobs);
+    free(r.all);
     free(r.residual_sum);
     free(r.residual);
     return code;

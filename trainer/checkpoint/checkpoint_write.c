@@ -20,6 +20,7 @@ typedef struct writer_state {
     const fgt_checkpoint_state *state;
     int rank, size;
     fgt_checkpoint_blobs blobs;
+    fgt_checkpoint_agreement *all; /* of all workers */
     fgt_checkpoint_parts parts;
     fgio_writer writer;  /* worker 0's */
     char path[PATH_MAX]; /* likewise */
@@ -58,9 +59,9 @@ static int list_parts(writer_state *w) {
         fgt_checkpoint_parts_add(&w->parts, FGT_PART_BUFFERS, r, r, w->blobs.buffer_floats, w->blobs.buffers);
     fgt_checkpoint_parts_add_sparse(&w->parts, w->state, w->size);
     fgt_checkpoint_parts_add_stages(&w->parts, w->state, w->size);
-    fgt_checkpoint_parts_add_optimizer(&w->parts, w->state, w->size, w->blobs.optimizer_bytes, w->blobs.optimizer);
+    fgt_checkpoint_parts_add_optimizer(&w->parts, w->state, w->size, w->all, w->blobs.optimizer);
     for (int r = 0; r < w->size && w->state->compressor != NULL; r++)
-        fgt_checkpoint_parts_add(&w->parts, FGT_PART_RESIDUAL, r, r, w->blobs.residual_bytes, w->blobs.residual);
+        fgt_checkpoint_parts_add(&w->parts, FGT_PART_RESIDUAL, r, r, w->all[r].residual_bytes, w->blobs.residual);
     return w->parts.out_of_memory ? fgio_error("checkpoint: out of memory") : FGIO_EXIT_OK;
 }
 
@@ -187,11 +188,10 @@ static void finish_file(writer_state *w) {
 /* The collective steps; between them each worker does its own work. */
 static int write_all(writer_state *w, const char *directory, uint64_t step, json_t *run_metadata) {
     w->code = save_states(w);
-    if (w->code == FGIO_EXIT_OK)
-        w->code = list_parts(w);
-    if (fgt_checkpoint_agree(w->state, &w->blobs, step, w->code) != FGIO_EXIT_OK)
+    if (fgt_checkpoint_agree(w->state, &w->blobs, step, w->code, &w->all) != FGIO_EXIT_OK)
         return FGIO_EXIT_FAIL;
-    if (w->rank == 0)
+    w->code = list_parts(w);
+    if (w->rank == 0 && w->code == FGIO_EXIT_OK)
         w->code = open_file(w, directory, step, run_metadata);
     if (fgt_checkpoint_sync(w->state->comm, w->code) != FGIO_EXIT_OK || write_parts(w) != FGIO_EXIT_OK)
         return FGIO_EXIT_FAIL;
@@ -216,6 +216,7 @@ int fgt_checkpoint_write(const char *directory, uint32_t keep, uint64_t generati
     fgio_writer_abort(&w.writer);
     fgt_checkpoint_parts_free(&w.parts);
     fgt_checkpoint_blobs_free(&w.blobs);
+    free(w.all);
     free(w.chunk);
     return code;
 }

@@ -141,6 +141,8 @@ static int load_tensor(const fgio_tensor_file *file, const model_tensor *want, u
     }
     if (!fgio_tensor_is_float(item))
         return fgio_error("%s: tensor '%s' is not of F32, F64, F16 or BF16", file->path, item->name);
+    if (want->param != NULL && want->param->tensor.absent)
+        return FGIO_EXIT_OK; /* another stage loads it */
     if (want->param != NULL && want->param->packable &&
         fgio_tensor_file_pack(file, item, want->param->tensor.input_first != 0, &want->param->packed) != FGIO_EXIT_OK)
         return FGIO_EXIT_FAIL;

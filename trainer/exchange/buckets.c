@@ -189,7 +189,8 @@ static void call_optimizer(fgt_buckets *b, optimizer_call what, uint64_t begin, 
     frug_optimizer *o = b->options.optimizer;
     double since = frugi_clock();
     pthread_mutex_lock(&b->optimizer_lock);
-    float *weights = b->options.packed ? pack_weights(b, begin, count) : b->weights + begin;
+    float *weights = b->options.packed ? pack_weights(b, begin, count)
+                                       : b->weights + fgt_graph_weight_index(b->options.graph, begin);
     frug_status status =
         what == OPTIMIZER_STEP ? frug_optimizer_step(o, b->step, (frug_range){begin, count}, from, b->rate, weights)
         : what == OPTIMIZER_MEASURE

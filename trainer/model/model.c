@@ -8,6 +8,7 @@
 
 #include "trainer/model/model_families.h"
 #include "trainer/base/counted_alloc.h"
+#include "trainer/nn/graph_stages.h"
 #include "io/error.h"
 
 #include <errno.h>
@@ -238,22 +239,61 @@ int fgt_model_build(const fgt_model *model, const fgt_data_info *info, uint32_t 
                                 &(fgt_build_options){.batch = batch, .threads = threads, .keep = FGT_KEEP_ALL}, graph);
 }
 
-/* Operations allocate their own memory, which is counted, when the nodes are added. */
+/** Counted memory before a graph is built: operations allocate their own when the nodes are added. */
+typedef struct counted_before {
+    uint64_t weights, activations;
+} counted_before;
+
+static counted_before count_before(void) {
+    return (counted_before){fgt_counted_bytes(FGT_USE_WEIGHTS), fgt_counted_bytes(FGT_USE_ACTIVATIONS)};
+}
+
+static int measure_graph(fgt_graph *g, counted_before before, fgt_model_size *size) {
+    int status = fgt_graph_measure(g, &size->weights, &size->activations);
+    size->weights += fgt_counted_bytes(FGT_USE_WEIGHTS) - before.weights;
+    size->activations += fgt_counted_bytes(FGT_USE_ACTIVATIONS) - before.activations;
+    size->elements = g->elements;
+    size->present = fgt_graph_weight_index(g, g->elements);
+    size->blocks = g->blocks;
+    for (const fgt_param *p = g->params; p; p = p->next)
+        if (!p->tensor.absent && p->rows * p->cols > size->largest)
+            size->largest = p->rows * p->cols;
+    return status;
+}
+
 int fgt_model_measure(const fgt_model *model, const fgt_data_info *info, const fgt_build_options *options,
                       fgt_model_size *size) {
-    uint64_t weights = fgt_counted_bytes(FGT_USE_WEIGHTS), activations = fgt_counted_bytes(FGT_USE_ACTIVATIONS);
+    const counted_before before = count_before();
     fgt_graph *g = NULL;
     *size = (fgt_model_size){0};
     int status = fgt_model_build_nodes(model, info, options, &g);
-    if (status != FGIO_EXIT_OK)
-        return status;
-    status = fgt_graph_measure(g, &size->weights, &size->activations);
-    size->weights += fgt_counted_bytes(FGT_USE_WEIGHTS) - weights;
-    size->activations += fgt_counted_bytes(FGT_USE_ACTIVATIONS) - activations;
-    size->elements = g->elements;
-    size->blocks = g->blocks;
-    for (const fgt_param *p = g->params; p; p = p->next)
-        size->largest = p->rows * p->cols > size->largest ? p->rows * p->cols : size->largest;
+    if (status == FGIO_EXIT_OK)
+        status = measure_graph(g, before, size);
+    fgt_graph_destroy(g);
+    return status;
+}
+
+int fgt_model_measure_stage(const fgt_model *model, const fgt_data_info *info, const fgt_build_options *options,
+                            uint32_t stages, uint32_t stage, uint32_t micro_batches, fgt_model_size *size) {
+    const counted_before before = count_before();
+    fgt_graph *g = NULL;
+    fgt_stage_plan plan;
+    fgt_chunk chunk[2];
+    *size = (fgt_model_size){0};
+    int status = fgt_model_build_nodes(model, info, options, &g);
+    if (status == FGIO_EXIT_OK)
+        status = fgt_stages_plan(g, model->text, stages, &plan);
+    if (status == FGIO_EXIT_OK) {
+        const uint32_t chunks = fgt_stages_keep(g, &plan, stage, chunk);
+        status = measure_graph(g, before, size);
+        size->copies = fgt_stages_copies(&plan, stage, micro_batches);
+        size->activations *= size->copies;
+        for (uint32_t i = 0; i < chunks; i++) {
+            size->borders += (chunk[i].in ? 1u : 0) + (chunk[i].out ? 1u : 0);
+            size->crossing +=
+                (chunk[i].in ? chunk[i].in->sample_size : 0) + (chunk[i].out ? chunk[i].out->sample_size : 0);
+        }
+    }
     fgt_graph_destroy(g);
     return status;
 }

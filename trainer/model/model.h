@@ -72,14 +72,22 @@ int fgt_model_build_nodes(const fgt_model *model, const fgt_data_info *info, con
 /** Memory of a graph. */
 typedef struct fgt_model_size {
     uint64_t elements;    /* of the flat buffer of parameters */
-    uint64_t largest;     /* elements of the largest parameter */
+    uint64_t present;     /* of them, those that are not of another stage */
+    uint64_t largest;     /* elements of the largest parameter that is present */
     uint64_t weights;     /* bytes, with running statistics */
     uint64_t activations; /* bytes: values, their gradients, work space */
     uint32_t blocks;      /* that FGT_KEEP_BLOCKS can recompute */
+    uint32_t copies;      /* stages: micro-batches in memory, whose activations are counted */
+    uint32_t borders;     /* stages: values that come from and go to others */
+    uint64_t crossing;    /* their floats of a sample */
 } fgt_model_size;
 
 /** The memory that a graph would need, without building it. Returns an exit status, after an error message. */
 int fgt_model_measure(const fgt_model *model, const fgt_data_info *info, const fgt_build_options *options,
                       fgt_model_size *size);
+
+/** The same of one of several stages, with the graphs of all micro-batches that it has in memory. */
+int fgt_model_measure_stage(const fgt_model *model, const fgt_data_info *info, const fgt_build_options *options,
+                            uint32_t stages, uint32_t stage, uint32_t micro_batches, fgt_model_size *size);
 
 #endif

@@ -347,15 +347,23 @@ static float draw_weight(const fgt_param *p, uint64_t bits) {
 void fgt_graph_init(fgt_graph *g, uint64_t seed) {
     uint64_t number = 0;
     for (fgt_param *p = g->params; p; p = p->next, number++)
-        for (size_t i = 0; i < p->rows * p->cols; i++)
+        for (size_t i = 0; p->w && i < p->rows * p->cols; i++)
             p->w[i] = draw_weight(p, fgt_random(seed, FGT_STREAM_WEIGHTS | number << 8, i));
+}
+
+uint64_t fgt_graph_weight_index(const fgt_graph *g, uint64_t element) {
+    uint64_t absent = 0;
+    for (const fgt_param *p = g->params; p && p->tensor.offset < element; p = p->next)
+        if (p->tensor.absent)
+            absent += (p->next ? p->next->tensor.offset : g->elements) - p->tensor.offset;
+    return element - absent;
 }
 
 int fgt_graph_layout(const fgt_graph *g, frug_layout **layout) {
     frug_layout *made = NULL;
     frug_status status = frug_layout_create(&made);
     for (const fgt_param *p = g->params; p && status == FRUG_OK; p = p->next)
-        status = p->frozen ? FRUG_OK : frug_layout_add(made, &p->tensor);
+        status = p->frozen && !p->tensor.absent ? FRUG_OK : frug_layout_add(made, &p->tensor);
     if (status != FRUG_OK) {
         frug_layout_destroy(made);
         return fgio_library_error("model");

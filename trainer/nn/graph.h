@@ -55,7 +55,7 @@ typedef struct fgt_param {
     size_t rows, cols; /* as a matrix: the first dimension, and the product of the others */
     size_t tile;       /* rows of one tile; set by the planner of buckets, all rows otherwise */
     size_t bucket;     /* set by the planner: number of the bucket of the first tile */
-    float *w;          /* rows x cols */
+    float *w;          /* rows x cols; NULL: absent, of another stage */
     uint8_t *mask;     /* sparse weights (sparse/weight_mask.h): 1 bit for each; NULL: all are trained */
     uint64_t packed_offset, packed_count; /* sparse weights: in the flat buffer without pruned weights */
     bool head;                            /* fine-tuning: trained by AdamW, not by the method of the targets */
@@ -144,8 +144,8 @@ struct fgt_graph {
     fgt_buffer *buffers, *buffers_end;
     fgt_value *values;
     uint32_t nodes;
-    uint64_t elements; /* of the flat buffer */
-    float *weights;
+    uint64_t elements; /* of the flat buffer, with absent parameters */
+    float *weights;    /* without them */
     float *activations, *work;
     size_t work_each;   /* floats of work space per thread */
     size_t work_shared; /* and of all threads together */
@@ -230,7 +230,12 @@ void fgt_graph_freeze(fgt_graph *g);
 /** Initializes the weights by each parameter's init; the same numbers for the same seed. */
 void fgt_graph_init(fgt_graph *g, uint64_t seed);
 
-/** The trainable parameters as a layout; offsets are those of the flat buffer. Returns an exit status. */
+/** Where an element of the flat buffer is in g->weights: absent parameters are left out. For g->elements: how many
+ * there are. */
+uint64_t fgt_graph_weight_index(const fgt_graph *g, uint64_t element);
+
+/** The trainable parameters and absent ones as a layout; offsets are those of the flat buffer. Returns an exit status.
+ */
 int fgt_graph_layout(const fgt_graph *g, frug_layout **layout);
 
 fgt_param *fgt_param_find(const fgt_graph *g, const char *name);

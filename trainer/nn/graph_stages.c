@@ -130,6 +130,11 @@ uint64_t fgt_stages_link_floats(const fgt_graph *g, const fgt_stage_plan *plan) 
     return most;
 }
 
+uint32_t fgt_stages_copies(const fgt_stage_plan *plan, uint32_t stage, uint32_t micro_batches) {
+    const uint32_t most = plan->chunks - stage;
+    return most < micro_batches ? most : micro_batches;
+}
+
 /* ---- removing ---- */
 
 static uint32_t chunk_of(const fgt_stage_plan *plan, uint32_t node) {
@@ -208,6 +213,7 @@ uint32_t fgt_stages_keep(fgt_graph *g, const fgt_stage_plan *plan, uint32_t stag
             if (node->param[i]) {
                 node->param[i]->stage = chunk_of(plan, node->number) % plan->stages;
                 node->param[i]->frozen = node->param[i]->stage != stage;
+                node->param[i]->tensor.absent = node->param[i]->frozen;
             }
     for (fgt_buffer *b = g->buffers; b; b = b->next)
         b->stage = chunk_of(plan, b->node) % plan->stages;

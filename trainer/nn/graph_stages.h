@@ -34,8 +34,11 @@ int fgt_stages_plan(const fgt_graph *g, const char *model, uint32_t stages, fgt_
 /** The floats of one sample that a stage receives and sends as activations, at most of all stages. */
 uint64_t fgt_stages_link_floats(const fgt_graph *g, const fgt_stage_plan *plan);
 
-/** Removes what other stages run, and marks their parameters as frozen. chunks: this stage's, at most two; returns how
- * many. Before fgt_graph_finish(). */
+/** How many micro-batches a stage has in memory, of those of a step. */
+uint32_t fgt_stages_copies(const fgt_stage_plan *plan, uint32_t stage, uint32_t micro_batches);
+
+/** Removes what other stages run, and marks their parameters as absent and frozen. chunks: this stage's, at most two;
+ * returns how many. Before fgt_graph_finish(). */
 uint32_t fgt_stages_keep(fgt_graph *g, const fgt_stage_plan *plan, uint32_t stage, fgt_chunk chunks[2]);
 
 #endif

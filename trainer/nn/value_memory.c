@@ -145,12 +145,16 @@ static size_t work_floats(const fgt_graph *g) {
     return (size_t)g->threads * g->work_each + g->work_shared;
 }
 
+static size_t weight_bytes(const fgt_graph *g) {
+    return (size_t)fgt_graph_weight_index(g, g->elements) * sizeof(float);
+}
+
 static int allocate_memory(plan *p) {
     fgt_graph *g = p->g;
     assign_addresses(p);
     if (p->too_large)
         return too_large(g);
-    g->weights = g->owner ? g->owner->weights : fgt_counted_alloc(FGT_USE_WEIGHTS, (size_t)g->elements * sizeof(float));
+    g->weights = g->owner ? g->owner->weights : fgt_counted_alloc(FGT_USE_WEIGHTS, weight_bytes(g));
     float *memory = fgt_counted_alloc(FGT_USE_ACTIVATIONS, (p->data + p->peak) * sizeof(float));
     g->work = fgt_counted_alloc(FGT_USE_ACTIVATIONS, work_floats(g) * sizeof(float));
     if (!g->weights || !memory || !g->work) {
@@ -166,7 +170,7 @@ static int allocate_memory(plan *p) {
         if (v->alias)
             share_with_root(v);
     for (fgt_param *q = g->params; q; q = q->next)
-        q->w = g->weights + q->tensor.offset;
+        q->w = q->tensor.absent ? NULL : g->weights + fgt_graph_weight_index(g, q->tensor.offset);
     return FGIO_EXIT_OK;
 }
 
@@ -196,7 +200,7 @@ int fgt_graph_measure(fgt_graph *g, uint64_t *weights, uint64_t *activations) {
         return FGIO_EXIT_FAIL;
     assign_addresses(&p);
     free(p.live);
-    *weights = g->elements * sizeof(float);
+    *weights = weight_bytes(g);
     *activations = (p.data + p.peak + work_floats(g)) * sizeof(float);
     return p.too_large ? too_large(g) : FGIO_EXIT_OK;
 }

@@ -49,12 +49,12 @@ static int build_copy(fgt_pipeline *p, stage_copy *to, const fgt_graph *owner, f
     const fgt_pipeline_options *o = &p->options;
     int status = fgt_model_build_nodes(o->model, o->info, &o->build, &to->graph);
     if (status == FGIO_EXIT_OK && layout)
-        status = fgt_graph_layout(to->graph, layout);
-    if (status == FGIO_EXIT_OK && layout)
         status = fgt_stages_plan(to->graph, o->model->text, p->plan.stages, &p->plan);
     if (status != FGIO_EXIT_OK)
         return status;
     p->chunks = fgt_stages_keep(to->graph, &p->plan, p->stage, to->chunk);
+    if (layout && (status = fgt_graph_layout(to->graph, layout)) != FGIO_EXIT_OK)
+        return status;
     if (owner)
         fgt_graph_share(to->graph, owner);
     return fgt_graph_finish(to->graph);
@@ -69,7 +69,7 @@ static int build_copies(fgt_pipeline *p, fgt_graph **graph, frug_layout **layout
         return status;
     p->warmup = p->plan.chunks - 1 - p->stage;
     p->warmup = p->warmup < p->options.accumulate ? p->warmup : p->options.accumulate;
-    p->copies = p->warmup + 1 < p->options.accumulate ? p->warmup + 1 : p->options.accumulate;
+    p->copies = fgt_stages_copies(&p->plan, p->stage, p->options.accumulate);
     p->copy = calloc(p->copies, sizeof *p->copy);
     if (!p->copy)
         return fgio_error("not enough memory for the stages of %s", p->options.model->text);
@@ -77,6 +77,15 @@ static int build_copies(fgt_pipeline *p, fgt_graph **graph, frug_layout **layout
     for (uint32_t i = 1; i < p->copies && status == FGIO_EXIT_OK; i++)
         status = build_copy(p, &p->copy[i], first.graph, NULL);
     return status;
+}
+
+static uint32_t sending_slots(uint32_t copies) {
+    return copies + 1;
+}
+
+/* Activations one way and gradients the other, each with one message more to be compressed or decoded. */
+uint64_t fgt_pipeline_messages(uint32_t copies) {
+    return (uint64_t)sending_slots(copies) + 1 + 2;
 }
 
 /* Activations go to the chunk after `from`, gradients back. */
@@ -93,7 +102,7 @@ static int open_channel(const fgt_pipeline *p, uint32_t from, bool backward, con
                                    .sample_size = value->sample_size,
                                    .threads = o->build.threads,
                                    .messages = o->steps * o->accumulate};
-    options.slots = options.sending ? p->copies + 1 : 1;
+    options.slots = options.sending ? sending_slots(p->copies) : 1;
     return fgt_channel_create(&options, channel);
 }
 

@@ -44,6 +44,10 @@ typedef struct fgt_pipeline_options {
  * Returns an exit status, after an error message. */
 int fgt_pipeline_create(const fgt_pipeline_options *options, fgt_pipeline **pipeline, fgt_graph **graph,
                         frug_layout **layout);
+/** Messages that a stage has memory for, for each value that comes from or goes to another one; copies: micro-batches
+ * in memory. */
+uint64_t fgt_pipeline_messages(uint32_t copies);
+
 void fgt_pipeline_destroy(fgt_pipeline *p);
 
 /** After the buckets of this stage were planned: all its graphs get their tiles. */

@@ -16,8 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SIZES = 2 }; /* lengths of messages that can be compressed */
-
 typedef struct slot {
     uint64_t length;
     unsigned char *bytes;
@@ -27,8 +25,8 @@ typedef struct slot {
 
 struct fgt_channel {
     fgt_channel_options options;
-    frug_compressor *compressor[SIZES]; /* of samples_max, and of one less; NULL: raw floats */
-    size_t cap;                         /* bytes of a slot */
+    frug_compressor *compressor[FGT_CHANNEL_SIZES]; /* of samples_max, and of one less; NULL: raw floats */
+    size_t cap;                                     /* bytes of a slot */
     slot *slots;
     uint32_t next;     /* slot */
     float *memory;     /* last messages of all samples; NULL: not stored */
@@ -81,7 +79,8 @@ int fgt_channel_create(const fgt_channel_options *options, fgt_channel **channel
     c->options = *options;
     c->cap = (size_t)options->samples_max * options->sample_size * sizeof(float);
     int status = FGIO_EXIT_OK;
-    for (uint32_t i = 0; options->config && i < SIZES && i < options->samples_max && status == FGIO_EXIT_OK; i++)
+    for (uint32_t i = 0; options->config && i < FGT_CHANNEL_SIZES && i < options->samples_max && status == FGIO_EXIT_OK;
+         i++)
         status = create_compressor(c, options->samples_max - i, &c->compressor[i]);
     if (status == FGIO_EXIT_OK)
         status = alloc_memory(c);
@@ -131,7 +130,7 @@ static void give_up(const fgt_channel *c, slot *s) {
 void fgt_channel_destroy(fgt_channel *c) {
     if (!c)
         return;
-    for (int i = 0; i < SIZES; i++)
+    for (int i = 0; i < FGT_CHANNEL_SIZES; i++)
         frug_compressor_destroy(c->compressor[i]);
     for (uint32_t i = 0; c->slots && i < c->options.slots; i++) {
         give_up(c, &c->slots[i]);

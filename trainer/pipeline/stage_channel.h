@@ -19,6 +19,8 @@
 
 typedef struct fgt_channel fgt_channel;
 
+#define FGT_CHANNEL_SIZES 2 /* lengths of messages that can be compressed, each by a compressor of its own */
+
 typedef struct fgt_channel_options {
     frug_comm *comm;
     int peer, tag;

@@ -237,6 +237,7 @@ static void report_memory(fgt_report *r) {
 static void report_size(const fgt_worker *w, fgt_report *r) {
     r->workers = (uint32_t)w->replicas;
     r->stages = w->pipeline ? (uint32_t)w->size : 0;
+    memcpy(r->stage_bytes, w->stage_bytes, sizeof r->stage_bytes);
     r->batch = w->run->batch;
     r->accumulate = w->accumulate;
     r->params = 0;

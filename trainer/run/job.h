@@ -9,7 +9,7 @@
 
 #include "trainer/data/data_set.h"
 #include "frugrad.h"
-#include "trainer/nn/graph.h"
+#include "trainer/nn/graph_stages.h"
 #include "trainer/run/finetune_plan.h"
 
 #include <stdbool.h>
@@ -106,6 +106,11 @@ typedef enum fgt_accumulate_from {
     FGT_ACCUMULATE_RESUMED /* the checkpoint */
 } fgt_accumulate_from;
 
+/** Bytes of one stage: its weights, and its residual and optimizer states. */
+typedef struct fgt_stage_bytes {
+    uint64_t weights, states;
+} fgt_stage_bytes;
+
 /** Result of a run. */
 typedef struct fgt_report {
     fgt_eval_result quality;    /* after the last step; loss NAN when not evaluated */
@@ -130,6 +135,7 @@ typedef struct fgt_report {
     /* bytes of one worker: weights, gradients, the library's (residual, optimizer, communication) and the peak of their
      * sum */
     uint64_t weight_bytes, gradient_bytes, library_bytes, model_state_bytes, activation_bytes;
+    fgt_stage_bytes stage_bytes[FGT_STAGES_MAX];
     uint64_t peak_rss_bytes; /* of the process, all its workers together */
     double seconds;          /* of training, without evaluation and checkpoints; or of fgt_job_eval()'s evaluation */
     double step_ms;          /* median */

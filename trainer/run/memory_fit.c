@@ -12,19 +12,24 @@
 #include <string.h>
 #include <sys/stat.h>
 
+/* Workers or stages of this machine. */
 static uint64_t local_workers(const fgt_run *run) {
-    uint32_t stages = run->job->stages; /* stage s of S has S - s micro-batches of its share of the model */
-    return stages ? (stages + 1) / 2 : (uint64_t)fgt_group_local_size((int)run->job->workers);
+    return (uint64_t)fgt_group_local_size((int)(run->job->stages ? run->job->stages : run->job->workers));
+}
+
+/* How many times an estimate is needed here: that of stages is of all together. */
+static uint64_t estimates_here(const fgt_run *run) {
+    return run->job->stages ? 1 : local_workers(run);
 }
 
 /* Of all stages of this machine. */
 static uint64_t samples_sum(const fgt_run *run, const fgt_memory_need *need) {
-    return (uint64_t)fgt_group_local_size((int)run->job->stages) * need->samples;
+    return local_workers(run) * need->samples;
 }
 
 /* Of all workers of this machine. */
 static uint64_t machine_sum(const fgt_run *run, const fgt_memory_need *need) {
-    return local_workers(run) * fgt_memory_need_sum(need) + samples_sum(run, need);
+    return estimates_here(run) * fgt_memory_need_sum(need) + samples_sum(run, need);
 }
 
 /* For all workers of this machine; workers of an MPI job each have a process limit too. */
@@ -85,7 +90,7 @@ int fgt_memory_choose_accumulate(fgt_run *run) {
     one_thread_run.job = &one_thread_job;
     r->memory_free = run->job->memory_bytes ? run->job->memory_bytes : available_memory(workers);
     int status = fgt_memory_estimate(&one_thread_run, 1, keep, &need);
-    r->activation_uncut = need.activations;
+    r->activation_uncut = need.activations * estimates_here(run) / workers;
     if (status == FGIO_EXIT_OK && run->job->recompute && need.blocks == 0)
         return fgio_usage_error("--recompute: %s has no blocks to recompute; only transformers and residual networks "
                                 "have them",
@@ -107,7 +112,8 @@ int fgt_memory_choose_accumulate(fgt_run *run) {
             continue;
         status = fgt_memory_estimate(&one_thread_run, n, keep, &need);
         run->accumulate = n;
-        if (workers * need.activations <= r->memory_free / 2 && machine_sum(&one_thread_run, &need) <= r->memory_free)
+        if (estimates_here(run) * need.activations <= r->memory_free / 2 &&
+            machine_sum(&one_thread_run, &need) <= r->memory_free)
             break;
     }
     r->accumulate_from = run->accumulate > first ? FGT_ACCUMULATE_CHOSEN
@@ -124,7 +130,9 @@ static const char *size_text(uint64_t bytes, char dst[32]) {
 
 /* Suggests options with their memory, each with the smallest micro-batches. samples: for --stage-feedback. */
 static void suggest_fixes(const fgt_run *run, uint64_t workers, uint64_t samples, uint64_t all) {
-    const char *smaller = workers == 1       ? "a smaller model takes less"
+    const bool elsewhere = workers < run->job->stages; /* there are stages on other machines */
+    const char *smaller = elsewhere          ? "more --stages on other machines or a smaller model take less"
+                          : workers == 1     ? "a smaller model takes less"
                           : run->job->stages ? "fewer --stages or a smaller model take less"
                                              : "fewer --workers or a smaller model take less";
     char a[32], b[32];
@@ -143,11 +151,12 @@ static void suggest_fixes(const fgt_run *run, uint64_t workers, uint64_t samples
     fgio_hint("--memory %lluM starts the run anyway", (unsigned long long)(all / 1000000 + 1));
 }
 
-/* Who takes the memory of a worker that is listed after it. */
+/* Who takes the memory that is listed after it. */
 static const char *owners_text(const fgt_run *run, uint64_t workers, char dst[64]) {
-    if (run->job->stages)
-        snprintf(dst, 64, workers > 1 ? "%u stages together take %llu times these:" : "%u stages together take",
-                 run->job->stages, (unsigned long long)workers);
+    if (workers < run->job->stages)
+        snprintf(dst, 64, "%llu of %u stages take at most", (unsigned long long)workers, run->job->stages);
+    else if (run->job->stages)
+        snprintf(dst, 64, "%u stages together take", run->job->stages);
     else
         snprintf(dst, 64, "each of %llu worker%s here takes", (unsigned long long)workers, workers == 1 ? "" : "s");
     return dst;

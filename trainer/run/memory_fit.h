@@ -10,10 +10,10 @@
 
 #include "trainer/run/worker.h"
 
-/** Memory of one worker, in bytes. */
+/** Memory of one worker, or of all stages on this machine together, in bytes. */
 typedef struct fgt_memory_need {
     uint64_t weights, gradients, library, activations, batch;
-    uint64_t samples; /* of --stage-feedback sample; every stage has it, and it is not in the sum */
+    uint64_t samples; /* of --stage-feedback sample; of each stage, and not in the sum */
     uint32_t blocks;  /* of the model, which FGT_KEEP_BLOCKS can recompute */
 } fgt_memory_need;
 
@@ -29,7 +29,7 @@ int fgt_memory_choose_accumulate(fgt_run *run);
  * distributed job. Returns an exit status. */
 int fgt_memory_agree_accumulate(fgt_run *run);
 
-/** The memory of a worker with this many micro-batches. Returns an exit status. */
+/** The memory of a worker, or of the stages, with this many micro-batches. Returns an exit status. */
 int fgt_memory_estimate(const fgt_run *run, uint32_t accumulate, fgt_keep keep, fgt_memory_need *need);
 
 /** For a forward pass only: fails where the graph does not fit into this many bytes; 0: the free memory. Returns an

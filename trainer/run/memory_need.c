@@ -1,14 +1,16 @@
 /*
- * memory_need.c - estimate of the memory of a worker. The graph computes its size without being built. For the library
- * a compressor and an optimizer are created for a small and a larger matrix; the difference is the memory per
- * parameter.
+ * memory_need.c - estimate of the memory of a worker, or of the stages of this machine. The graph computes its size
+ * without being built. For the library a compressor and an optimizer are created for a small and a larger matrix; the
+ * difference is the memory per parameter.
  */
 #include "trainer/run/memory_fit.h"
 
 #include "io/error.h"
 #include "trainer/nn/graph_stages.h"
 #include "trainer/run/defaults.h"
+#include "trainer/run/worker_group.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define TRIAL_PARAMS_MIN        (1u << 20) /* parameters: for less, the trial itself would be the library's peak */
@@ -30,6 +32,7 @@ uint64_t fgt_memory_need_sum(const fgt_memory_need *n) {
 /** Memory of a method. */
 typedef struct method_cost {
     double bytes_per_param;
+    uint64_t fixed; /* bytes, whatever the number of parameters */
     bool can_split; /* accepts a range of a tensor */
 } method_cost;
 
@@ -39,8 +42,9 @@ static uint64_t library_bytes(void) {
     return now;
 }
 
-/* Bytes that the library allocates for one matrix; 0 where the method refuses it. */
-static uint64_t measure_matrix(const fgt_run *run, uint64_t rows, bool *can_split) {
+/* Bytes that the library allocates for one matrix; 0 where the method refuses it. optimizer: NULL: none. */
+static uint64_t measure_matrix(const frug_config *config, const char *optimizer, bool alone, uint64_t rows,
+                               bool *can_split) {
     frug_tensor t = FRUG_TENSOR_INIT;
     frug_compressor_options options = FRUG_COMPRESSOR_OPTIONS_INIT;
     frug_layout *layout = NULL;
@@ -55,8 +59,8 @@ static uint64_t measure_matrix(const fgt_run *run, uint64_t rows, bool *can_spli
     t.shape[1] = COLUMNS;
     options.threads = 1;
     if (frug_layout_create(&layout) == FRUG_OK && frug_layout_add(layout, &t) == FRUG_OK &&
-        frug_compressor_create(run->config, layout, &options, &c) == FRUG_OK &&
-        frug_optimizer_create(run->optimizer, layout, run->job->alone ? NULL : c, &o) == FRUG_OK) {
+        frug_compressor_create(config, layout, &options, &c) == FRUG_OK &&
+        (!optimizer || frug_optimizer_create(optimizer, layout, alone ? NULL : c, &o) == FRUG_OK)) {
         used = library_bytes() - before;
         *can_split = frug_compressor_bound(c, (frug_range){0, rows / 2 * COLUMNS}, &bytes) == FRUG_OK;
     }
@@ -66,14 +70,22 @@ static uint64_t measure_matrix(const fgt_run *run, uint64_t rows, bool *can_spli
     return used;
 }
 
+/* Unchanged where the method refuses the matrices. */
+static void measure_cost(const frug_config *config, const char *optimizer, bool alone, method_cost *cost) {
+    uint64_t large = measure_matrix(config, optimizer, alone, LARGE_ROWS, &cost->can_split),
+             small = measure_matrix(config, optimizer, alone, SMALL_ROWS, &cost->can_split);
+    if (large <= small)
+        return;
+    cost->bytes_per_param = (double)(large - small) / ((double)(LARGE_ROWS - SMALL_ROWS) * COLUMNS);
+    const double small_params = cost->bytes_per_param * SMALL_ROWS * COLUMNS;
+    cost->fixed = (double)small > small_params ? (uint64_t)((double)small - small_params) : 0;
+}
+
 static method_cost measure_method(const fgt_run *run, uint64_t elements) {
     method_cost t = {.bytes_per_param = DEFAULT_BYTES_PER_PARAM, .can_split = true};
     if (elements < TRIAL_PARAMS_MIN)
         return t;
-    uint64_t large = measure_matrix(run, LARGE_ROWS, &t.can_split),
-             small = measure_matrix(run, SMALL_ROWS, &t.can_split);
-    if (large > small)
-        t.bytes_per_param = (double)(large - small) / ((double)(LARGE_ROWS - SMALL_ROWS) * COLUMNS);
+    measure_cost(run->config, run->optimizer, run->job->alone, &t);
     if (fgt_option_is(run->config, "reduce", "gossip"))
         t.bytes_per_param += GOSSIP_FLOATS * sizeof(float);
     if (!fgt_option_is(run->config, "local", "0"))
@@ -144,33 +156,90 @@ static uint64_t batch_bytes(const fgt_data_info *info, uint64_t n) {
     return n * sample_floats * sizeof(float);
 }
 
+/* Messages of a stage, and the compressors of both directions of its links. */
+static uint64_t link_bytes(const fgt_run *run, const fgt_model_size *size, uint32_t batch) {
+    const frug_config *const both[2] = {run->stage_config.activations, run->stage_config.gradients};
+    const double floats = (double)size->crossing * batch;
+    uint64_t sum = fgt_pipeline_messages(size->copies) * size->crossing * batch * sizeof(float);
+    for (int i = 0; i < 2 && size->elements >= TRIAL_PARAMS_MIN; i++) {
+        method_cost cost = {0};
+        if (both[i])
+            measure_cost(both[i], NULL, false, &cost);
+        sum += FGT_CHANNEL_SIZES * (size->borders * cost.fixed + (uint64_t)(cost.bytes_per_param * floats));
+    }
+    return sum;
+}
+
+/* Of a worker or a stage with a graph of that size. */
+static int estimate_worker(const fgt_run *run, const fgt_build_options *options, bool passes,
+                           const fgt_model_size *size, fgt_memory_need *need) {
+    uint64_t trainable = size->present, library = 0;
+    int status = FGIO_EXIT_OK;
+    *need = (fgt_memory_need){.weights = size->weights,
+                              .activations = size->activations,
+                              .batch = batch_bytes(fgt_data_get_info(run->data), run->batch) + PROCESS_BYTES,
+                              .blocks = size->blocks};
+    if (options->keep == FGT_KEEP_NONE)
+        return FGIO_EXIT_OK;
+    if (run->job->sparse || run->job->quantize)
+        need->weights += size->weights; /* a master, or sums of gradients */
+    method_cost t = {.can_split = true};
+    if (run->job->tune) {
+        status = estimate_finetuning(run, options, &trainable, &library);
+    } else {
+        t = measure_method(run, size->elements);
+        library = t.fixed + (uint64_t)(t.bytes_per_param * (double)trainable);
+    }
+    bool dense = !run->job->tune && !run->job->alone && fgt_option_is(run->config, "reduce", "dense");
+    need->library = library + (dense ? ring_bytes(size) : 0);
+    if (size->borders)
+        need->library += link_bytes(run, size, options->batch);
+    need->gradients = gradient_bytes(run, size, trainable, t.can_split, dense, passes);
+    return status;
+}
+
+static int compare_needs(const void *a, const void *b) {
+    const uint64_t x = fgt_memory_need_sum(a), y = fgt_memory_need_sum(b);
+    return x < y ? 1 : x > y ? -1 : 0;
+}
+
+static void add_need(fgt_memory_need *sum, const fgt_memory_need *need) {
+    sum->weights += need->weights;
+    sum->gradients += need->gradients;
+    sum->library += need->library;
+    sum->activations += need->activations;
+    sum->batch += need->batch;
+    sum->blocks = need->blocks;
+}
+
+/* It is not known which stages are on this machine if not all are: the largest are assumed. */
+static int estimate_stages(const fgt_run *run, const fgt_build_options *options, uint32_t accumulate,
+                           fgt_memory_need *need) {
+    const uint32_t stages = run->job->stages, here = (uint32_t)fgt_group_local_size((int)stages);
+    fgt_memory_need each[FGT_STAGES_MAX];
+    fgt_model_size size;
+    int status = FGIO_EXIT_OK;
+    for (uint32_t s = 0; s < stages && status == FGIO_EXIT_OK; s++) {
+        status =
+            fgt_model_measure_stage(&run->model, fgt_data_get_info(run->data), options, stages, s, accumulate, &size);
+        if (status == FGIO_EXIT_OK)
+            status = estimate_worker(run, options, accumulate > 1, &size, &each[s]);
+    }
+    if (status != FGIO_EXIT_OK)
+        return status;
+    qsort(each, stages, sizeof *each, compare_needs);
+    *need = (fgt_memory_need){0};
+    for (uint32_t s = 0; s < stages && s < here; s++)
+        add_need(need, &each[s]);
+    return run->job->stage_feedback ? estimate_samples(run, &need->samples) : FGIO_EXIT_OK;
+}
+
 int fgt_memory_estimate(const fgt_run *run, uint32_t accumulate, fgt_keep keep, fgt_memory_need *need) {
-    const fgt_data_info *info = fgt_data_get_info(run->data);
     fgt_build_options options = {
         .batch = (run->batch + accumulate - 1) / accumulate, .threads = (int)run->job->threads, .keep = keep};
     fgt_model_size size;
-    uint64_t library = 0;
-    int status = fgt_model_measure(&run->model, info, &options, &size);
-    if (status != FGIO_EXIT_OK)
-        return status;
-    *need = (fgt_memory_need){.weights = size.weights,
-                              .activations = size.activations,
-                              .batch = batch_bytes(info, run->batch) + PROCESS_BYTES,
-                              .blocks = size.blocks};
-    if (keep == FGT_KEEP_NONE)
-        return FGIO_EXIT_OK;
-    uint64_t trainable = size.elements;
-    if (run->job->sparse || run->job->quantize)
-        need->weights += size.weights; /* a master, or sums of gradients */
-    method_cost t = {.can_split = true};
-    if (run->job->tune) {
-        status = estimate_finetuning(run, &options, &trainable, &library);
-    } else {
-        t = measure_method(run, trainable);
-        library = (uint64_t)(t.bytes_per_param * (double)trainable);
-    }
-    bool dense = !run->job->tune && !run->job->alone && fgt_option_is(run->config, "reduce", "dense");
-    need->library = library + (dense ? ring_bytes(&size) : 0);
-    need->gradients = gradient_bytes(run, &size, trainable, t.can_split, dense, accumulate > 1);
-    return status == FGIO_EXIT_OK && run->job->stage_feedback ? estimate_samples(run, &need->samples) : status;
+    if (run->job->stages)
+        return estimate_stages(run, &options, accumulate, need);
+    int status = fgt_model_measure(&run->model, fgt_data_get_info(run->data), &options, &size);
+    return status == FGIO_EXIT_OK ? estimate_worker(run, &options, accumulate > 1, &size, need) : status;
 }

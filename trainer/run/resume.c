@@ -506,7 +506,7 @@ int fgt_worker_resume(fgt_worker *w) {
 }
 
 int fgt_worker_load_weights(fgt_worker *w) {
-    fgt_checkpoint_state state = {.comm = w->comm, .graph = w->graph};
+    fgt_checkpoint_state state = {.comm = w->comm, .graph = w->graph, .stages = w->pipeline != NULL};
     fgt_checkpoint *checkpoint = NULL;
     json_t *metadata = NULL;
     bool redistributed;

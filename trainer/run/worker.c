@@ -10,6 +10,7 @@
 #include "io/error.h"
 #include "trainer/run/worker_group.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -97,14 +98,38 @@ static int check_same_settings(fgt_worker *w) {
     return status;
 }
 
+/* Not a CRC: that of a checkpoint, which ends with its own CRC, is the same for all. */
+static int hash_file(const char *path, uint64_t *hash) {
+    unsigned char chunk[16384];
+    size_t bytes;
+    FILE *file = fopen(path, "rb");
+    if (!file)
+        return fgio_error("%s: cannot be opened", path);
+    *hash = FRUGI_HASH_INIT;
+    while ((bytes = fread(chunk, 1, sizeof chunk, file)) > 0)
+        *hash = frugi_hash_bytes(*hash, chunk, bytes);
+    bool failed = ferror(file) != 0;
+    fclose(file);
+    return failed ? fgio_error("%s: cannot be read", path) : FGIO_EXIT_OK;
+}
+
+/* Of the weights. A stage has only its own, so stages compare the files that they have loaded. */
+static int hash_weights(const fgt_worker *w, uint64_t *hash) {
+    const fgt_job *job = w->run->job;
+    if (w->pipeline)
+        return job->weights && !w->resuming ? hash_file(job->weights, hash) : FGIO_EXIT_OK;
+    for (const fgt_param *p = w->graph->params; p; p = p->next)
+        *hash = frugi_crc32c((uint32_t)*hash, p->w, p->rows * p->cols * sizeof *p->w);
+    return FGIO_EXIT_OK;
+}
+
 /* Weight files may differ between machines, and so may arithmetic; nothing else would detect it. */
 int fgt_worker_check_weights(fgt_worker *w) {
-    uint32_t mine = 0;
-    for (const fgt_param *p = w->graph->params; p; p = p->next)
-        mine = frugi_crc32c(mine, p->w, p->rows * p->cols * sizeof *p->w);
-    uint32_t *all = calloc((size_t)w->size, sizeof *all);
+    uint64_t mine = 0, *all = calloc((size_t)w->size, sizeof *all);
+    int status = hash_weights(w, &mine);
     frug_status gathered = all ? frug_comm_allgather(w->comm, &mine, sizeof mine, all) : FRUG_ERR_MEMORY;
-    int status = gathered == FRUG_OK ? FGIO_EXIT_OK : fgt_worker_error(w, "workers", gathered);
+    if (status == FGIO_EXIT_OK && gathered != FRUG_OK)
+        status = fgt_worker_error(w, "workers", gathered);
     for (int r = 1; status == FGIO_EXIT_OK && r < w->size; r++)
         if (all[r] != all[0])
             status = fgio_error("workers 0 and %d have different weights %s", r,
@@ -203,7 +228,7 @@ static int check_samples_repeat(const fgt_worker *w) {
 }
 
 /* This worker's stage of the model. The layout is that of all parameters, because random numbers of residuals and
- * states depend on positions in it; states of other stages' parameters are not used. */
+ * states depend on positions in it; those of other stages are absent. */
 static int open_stage(fgt_worker *w, const fgt_build_options *build) {
     const fgt_run *run = w->run;
     const fgt_data_info *info = fgt_data_get_info(run->data);
@@ -384,6 +409,15 @@ static int open_exchange(fgt_worker *w) {
                                          : FGIO_EXIT_OK;
 }
 
+/* Bytes of weights, and of residual and optimizer states, of all stages. */
+static int gather_stage_bytes(fgt_worker *w) {
+    const frug_compressor *c = w->reducer ? frug_reducer_compressor(w->reducer) : NULL;
+    const fgt_stage_bytes mine = {fgt_graph_weight_index(w->graph, w->graph->elements) * sizeof(float),
+                                  frug_compressor_state_size(c) + frug_optimizer_state_size(w->optimizer)};
+    frug_status status = frug_comm_allgather(w->comm, &mine, sizeof mine, w->stage_bytes);
+    return status == FRUG_OK ? FGIO_EXIT_OK : fgt_worker_error(w, "stages", status);
+}
+
 static int open_messages(fgt_worker *w) {
     bool shared = w->run->job->clip_auto && !w->pipeline; /* stages have limits of their own */
     w->message_count = FGT_STEP_DOUBLES + (shared ? fgt_buckets_norm_limits(w->buckets)->count : 0);
@@ -464,6 +498,8 @@ int fgt_worker_open(fgt_worker *w, fgt_run *run, frug_comm *comm, bool training)
         status = fgt_worker_collective(w, fgt_worker_check_weights);
     if (status == FGIO_EXIT_OK && training)
         status = fgt_worker_collective(w, open_exchange);
+    if (status == FGIO_EXIT_OK && training && w->pipeline)
+        status = fgt_worker_collective(w, gather_stage_bytes);
     if (status == FGIO_EXIT_OK && training)
         status = fgt_worker_collective(w, open_buckets);
     return status;

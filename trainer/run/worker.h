@@ -47,8 +47,9 @@ typedef struct fgt_worker {
     fgt_run *run;
     frug_comm *comm;
     int rank, size;
-    int replica, replicas;    /* copies of the model, each with data of its own: the workers, or one of all stages */
-    fgt_pipeline *pipeline;   /* this worker is a stage of one model; NULL: it has all of it */
+    int replica, replicas;  /* copies of the model, each with data of its own: the workers, or one of all stages */
+    fgt_pipeline *pipeline; /* this worker is a stage of one model; NULL: it has all of it */
+    fgt_stage_bytes stage_bytes[FGT_STAGES_MAX];
     frug_comm *exchange_comm; /* of gradients: all workers, or this stage alone, which owns it */
     uint64_t *ids;            /* of the samples of a batch, with --stage-feedback sample */
     fgt_graph *graph;

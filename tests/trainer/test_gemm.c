@@ -1,7 +1,7 @@
 /*
  * test_gemm.c - matrix products by our own kernels, of every variant that this machine has, against their definition:
  * random sizes around those of tiles and panels, transposed operands, row strides, and what is done with the old
- * result.
+ * result. And vector times matrix in parts, with fewer rows than parts.
  */
 #include "trainer/nn/gemm.h"
 #include "trainer/base/keyed_random.h"
@@ -11,6 +11,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -93,7 +94,42 @@ static void products_match_their_definition(void **state) {
     unsetenv("FRUG_ISA");
 }
 
+/* ---- vector times matrix ---- */
+
+enum { COLUMNS = 37, ROWS_MOST = 17 };
+
+/* The memory for the sums of parts holds something else before. */
+static void multiply_rows(int threads, size_t k, const float *x, const float *b, const float *before, float *y) {
+    float work[FGT_GEMV_PARTS * COLUMNS];
+    for (size_t i = 0; i < FGT_GEMV_PARTS * COLUMNS; i++)
+        work[i] = 1000.0f;
+    memcpy(y, before, COLUMNS * sizeof *y);
+    fgt_gemv_rows(threads, COLUMNS, k, x, (fgt_matrix){b, COLUMNS, false}, 1.0f, y, work);
+}
+
+static void few_rows_are_multiplied(void **state) {
+    (void)state;
+    for (size_t k = 0; k <= ROWS_MOST; k++) {
+        float *x = draw_numbers(k), *b = draw_numbers(k * COLUMNS), *before = draw_numbers(COLUMNS);
+        float one[COLUMNS], two[COLUMNS];
+        multiply_rows(1, k, x, b, before, one);
+        multiply_rows(2, k, x, b, before, two);
+        assert_memory_equal(one, two, sizeof one);
+        for (size_t c = 0; c < COLUMNS; c++) {
+            double sum = (double)before[c];
+            for (size_t r = 0; r < k; r++)
+                sum += (double)x[r] * (double)b[r * COLUMNS + c];
+            if (!(fabs((double)one[c] - sum) < 1e-5))
+                fail_msg("%zu rows: column %zu is %g, not %g", k, c, (double)one[c], sum);
+        }
+        test_free(x);
+        test_free(b);
+        test_free(before);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(products_match_their_definition)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(products_match_their_definition),
+                                       cmocka_unit_test(few_rows_are_multiplied)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

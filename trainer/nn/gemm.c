@@ -99,18 +99,19 @@ void fgt_gemv(int threads, size_t n, size_t k, const float *x, fgt_matrix b, flo
 }
 
 void fgt_gemv_rows(int threads, size_t n, size_t k, const float *x, fgt_matrix b, float beta, float *y, float *work) {
+    const size_t parts = k < FGT_GEMV_PARTS ? k : FGT_GEMV_PARTS; /* none is empty: BLAS would leave its sum unset */
 #pragma omp parallel num_threads(threads) if (threads > 1)
     {
 #pragma omp for schedule(static)
-        for (size_t i = 0; i < FGT_GEMV_PARTS; i++) {
-            size_t first = k * i / FGT_GEMV_PARTS, count = k * (i + 1) / FGT_GEMV_PARTS - first;
+        for (size_t i = 0; i < parts; i++) {
+            size_t first = k * i / parts, count = k * (i + 1) / parts - first;
             cblas_sgemv(CblasRowMajor, CblasTrans, (blasint)count, (blasint)n, 1.0f, b.data + first * b.stride,
                         (blasint)b.stride, x + first, 1, 0.0f, work + i * n, 1);
         }
 #pragma omp for schedule(static)
         for (size_t c = 0; c < n; c++) {
             float sum = beta * y[c];
-            for (size_t i = 0; i < FGT_GEMV_PARTS; i++)
+            for (size_t i = 0; i < parts; i++)
                 sum += work[i * n + c];
             y[c] = sum;
         }

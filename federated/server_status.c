@@ -113,7 +113,8 @@ void fgf_status_refresh(fgf_server *s, double now, bool at_once) {
     if (!at_once && now - s->status_at < REFRESH_SECONDS)
         return;
     json_t *status = describe_server(s, now);
-    char *text = fgio_json_dump(status, JSON_COMPACT);
+    /* as many digits as in rounds.jsonl, so that a restart does not change the history */
+    char *text = fgio_json_dump(status, JSON_COMPACT | JSON_REAL_PRECISION(9));
     json_decref(status);
     if (!text)
         return;

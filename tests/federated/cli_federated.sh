@@ -57,9 +57,9 @@ assert status["done"] and status["round"] == 4 and len(status["clients"]) == 2, 
 assert [r["updates"] for r in status["history"]] == [2] * 4, status["history"]' || fail "status as JSON"
 "$FRUGRAD" eval --model mlp --data builtin --samples 400 --weights straight/weights.safetensors --json >/dev/null ||
     fail "the weights cannot be evaluated"
+cp straight/status.json before.json
 (serve straight) >again.out 2>again.err || fail "serve after the end: $(cat again.err)"
 grep -q "^$rounds rounds: the run had ended before" again.out || fail "serve after the end: $(cat again.out)"
-cp straight/status.json before.json
 echo '{"round":' >>straight/rounds.jsonl # a line that is not complete
 (serve straight) >again.out 2>again.err || fail "serve after the end: $(cat again.err)"
 grep -q 'rounds.jsonl: 1 line is damaged' again.err || fail "a damaged line: $(cat again.err)"

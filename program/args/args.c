@@ -70,6 +70,15 @@ static int unknown_option(const fgp_command *command, const char *word, size_t l
     return FGIO_EXIT_USAGE;
 }
 
+/* An option without its value would take the next option as its value. A single "-" may be one: "-1", or "-" for stdin.
+ */
+static int missing_value(const fgp_command *command, const fgp_opt *option, const char *next) {
+    fgio_usage_error("%s: --%s needs a value (%s)", command->name, option->name, option->arg);
+    if (next != NULL)
+        fgio_hint("a value that begins with -- is written --%s=%s", option->name, next);
+    return FGIO_EXIT_USAGE;
+}
+
 /* Parse the option at argv[*at]; *at advances to its last argument. */
 static int parse_option(const fgp_command *command, int argc, char **argv, int *at, fgp_args *args) {
     const char *word = argv[*at];
@@ -95,8 +104,9 @@ static int parse_option(const fgp_command *command, int argc, char **argv, int *
     if (option->arg != NULL && value == NULL && option->arg[0] == '[') {
         value = *at + 1 < argc && argv[*at + 1][0] != '-' ? argv[++*at] : "";
     } else if (option->arg != NULL && value == NULL) {
-        if (*at + 1 >= argc)
-            return fgio_usage_error("%s: --%s needs a value (%s)", command->name, option->name, option->arg);
+        const char *next = *at + 1 < argc ? argv[*at + 1] : NULL;
+        if (next == NULL || strncmp(next, "--", 2) == 0)
+            return missing_value(command, option, next);
         value = argv[++*at];
     }
     args->value[row] = value;

@@ -56,6 +56,10 @@ wrong "unknown command ''" ''
 wrong 'did you mean --config' compress x --confg=frugrad
 wrong "unknown option '-z'" compress x -z
 wrong '^frugrad: compress: --output needs a value' compress x -o
+wrong '^frugrad: train: --sparse needs a value \(TEXT\)' train --model lenet --sparse --steps 5
+wrong 'hint: .* is written --sparse=--steps' train --model lenet --sparse --steps 5
+wrong "unknown kind '--steps'" train --model lenet --sparse=--steps
+wrong "rate: '-1' is not" train --model lenet --rate -1
 wrong '^frugrad: compress: --json takes no value' compress x --json=1
 # -- an invalid value exits with 2, with a hint: all accepted values, or where to find them
 hinted() { wrong "$@" && { grep -q '^  hint: ' "$work/err" || fail "'${*:2}' gives no hint: $(cat "$work/err")"; }; }

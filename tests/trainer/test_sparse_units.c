@@ -84,6 +84,105 @@ static void tensors_that_do_not_fit_have_no_units(void **state) {
     assert_false(fgt_unit_layer_find(&all, 0, &kinds, &layer));
 }
 
+/* ---- models of other programs ---- */
+
+enum { OTHERS = 20 };
+
+typedef struct other_model {
+    frug_tensor tensor[OTHERS];
+    size_t count;
+} other_model;
+
+static void add(other_model *m, const char *name, uint32_t ndim, uint64_t rows, uint64_t cols) {
+    frug_tensor *t = &m->tensor[m->count++];
+    assert_true(m->count <= OTHERS);
+    *t = tensor(name, ndim, rows, cols);
+    t->shape[2] = t->shape[3] = ndim == 4 ? 3 : 0;
+}
+
+/* Whether the tensor of that name makes units. */
+static bool makes_units(const other_model *m, const char *name) {
+    const fgt_unit_tensors all = {m->tensor, NULL, m->count};
+    const fgt_unit_kinds kinds = {.channels = true};
+    fgt_unit_layer layer;
+    for (size_t i = 0; i < m->count; i++)
+        if (strcmp(m->tensor[i].name, name) == 0)
+            return fgt_unit_layer_find(&all, i, &kinds, &layer);
+    fail_msg("no tensor %s", name);
+    return false;
+}
+
+/* Two or three convolutions and two linear layers, with biases; sizes are such that 8 channels would divide fc1, too.
+ */
+static other_model small_network(bool third) {
+    other_model m = {.count = 0};
+    add(&m, "conv1.weight", 4, 4, 3);
+    add(&m, "conv1.bias", 1, 4, 0);
+    add(&m, "conv2.weight", 4, 8, 4);
+    add(&m, "conv2.bias", 1, 8, 0);
+    if (third) {
+        add(&m, "conv3.weight", 4, 16, 8);
+        add(&m, "conv3.bias", 1, 16, 0);
+    }
+    add(&m, "fc1.weight", 2, 10, 64);
+    add(&m, "fc1.bias", 1, 10, 0);
+    add(&m, "fc2.weight", 2, 5, 10);
+    add(&m, "fc2.bias", 1, 5, 0);
+    return m;
+}
+
+static void add_norm(other_model *m, const char *const name[4], uint64_t units) {
+    for (size_t i = 0; i < 4; i++)
+        add(m, name[i], 1, units, 0);
+}
+
+static void the_next_convolution_reads_the_channels(void **state) {
+    (void)state;
+    const other_model two = small_network(false), three = small_network(true);
+    assert_true(makes_units(&two, "conv1.weight") && makes_units(&two, "conv2.weight"));
+    assert_true(makes_units(&three, "conv1.weight") && makes_units(&three, "fc1.weight"));
+    assert_false(makes_units(&three, "conv2.weight"));
+    assert_false(makes_units(&three, "conv3.weight"));
+}
+
+static void layers_with_other_tensors_of_their_units_are_left_out(void **state) {
+    (void)state;
+    static const char *const bn1[] = {"bn1.weight", "bn1.bias", "bn1.running_mean", "bn1.running_var"},
+                             *const bn4[] = {"bn4.weight", "bn4.bias", "bn4.running_mean", "bn4.running_var"};
+    other_model m = small_network(false);
+    add_norm(&m, bn1, 4); /* and the convolution has a bias */
+    assert_false(makes_units(&m, "conv1.weight"));
+    assert_true(makes_units(&m, "conv2.weight"));
+    m.tensor[1].name = "other.bias";
+    assert_true(makes_units(&m, "conv1.weight"));
+    m = small_network(false);
+    add_norm(&m, bn4, 10); /* behind fc1 */
+    assert_false(makes_units(&m, "fc1.weight"));
+    assert_true(makes_units(&m, "conv1.weight"));
+    m = small_network(false);
+    add(&m, "bn4.running_mean", 1, 10, 0); /* a norm without weights */
+    assert_false(makes_units(&m, "fc1.weight"));
+    m = small_network(false);
+    add(&m, "fc1.lora_A", 2, 2, 64); /* of a tensor that makes the units, or reads them */
+    assert_false(makes_units(&m, "fc1.weight"));
+    assert_false(makes_units(&m, "conv2.weight"));
+    assert_true(makes_units(&m, "conv1.weight"));
+}
+
+/* Channels of a convolution in groups belong to inputs of it. */
+static void channels_of_groups_are_left_out(void **state) {
+    (void)state;
+    static const char *const bn2[] = {"b.bn2.weight", "b.bn2.bias", "b.bn2.running_mean", "b.bn2.running_var"};
+    other_model m = {.count = 0};
+    add(&m, "b.conv1.weight", 4, 8, 3);
+    add(&m, "b.conv2.weight", 4, 8, 8);
+    add_norm(&m, bn2, 8);
+    add(&m, "b.conv3.weight", 4, 6, 8);
+    assert_true(makes_units(&m, "b.conv2.weight"));
+    m.tensor[1].shape[1] = 1;
+    assert_false(makes_units(&m, "b.conv2.weight"));
+}
+
 static void one_unit_stays(void **state) {
     (void)state;
     assert_int_equal(fgt_units_that_stay(8, 0.5), 4);
@@ -296,11 +395,19 @@ static void models_without_units_are_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(importance_is_a_product_of_norms),      cmocka_unit_test(heads_count_by_their_values),
-        cmocka_unit_test(tensors_that_do_not_fit_have_no_units), cmocka_unit_test(one_unit_stays),
-        cmocka_unit_test(a_pruned_unit_has_no_weight),           cmocka_unit_test(units_are_pruned_step_by_step),
-        cmocka_unit_test(pruned_units_can_be_removed),           cmocka_unit_test(a_resumed_run_has_the_same_bits),
-        cmocka_unit_test(nothing_is_sent_of_a_pruned_unit),      cmocka_unit_test(models_without_units_are_refused),
+        cmocka_unit_test(importance_is_a_product_of_norms),
+        cmocka_unit_test(heads_count_by_their_values),
+        cmocka_unit_test(the_next_convolution_reads_the_channels),
+        cmocka_unit_test(layers_with_other_tensors_of_their_units_are_left_out),
+        cmocka_unit_test(channels_of_groups_are_left_out),
+        cmocka_unit_test(tensors_that_do_not_fit_have_no_units),
+        cmocka_unit_test(one_unit_stays),
+        cmocka_unit_test(a_pruned_unit_has_no_weight),
+        cmocka_unit_test(units_are_pruned_step_by_step),
+        cmocka_unit_test(pruned_units_can_be_removed),
+        cmocka_unit_test(a_resumed_run_has_the_same_bits),
+        cmocka_unit_test(nothing_is_sent_of_a_pruned_unit),
+        cmocka_unit_test(models_without_units_are_refused),
     };
     return cmocka_run_group_tests(tests, make_job_folder, remove_job_folder);
 }

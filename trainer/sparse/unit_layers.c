@@ -1,6 +1,9 @@
 /*
  * unit_layers.c - units by the names of tensors. A batch norm makes the norm of its convolution irrelevant, so that its
  * scale counts instead; of a head the values count, which are the last part of attn.c_attn.
+ *
+ * Files of other programs may have such names in another model. A layer is not taken if a tensor that no rule slices
+ * has the same units: it would keep the old number of them.
  */
 #include "trainer/sparse/unit_layers.h"
 
@@ -22,47 +25,53 @@ typedef struct slice_rule {
 
 /** The slices of a layer; the first tensor has as many units as the layer. */
 typedef struct layer_rule {
-    bool heads;
+    bool heads, no_norm;         /* no_norm: a vector that is not a bias means that the model is another one */
+    const char *input, *instead; /* the tensor that makes the input; one that would read the units instead; or NULL */
     slice_rule slice[FGT_UNIT_SLICES + 1];
 } layer_rule;
 
 static const layer_rule rules[] = {
     /* residual networks: channels between the convolutions of a block */
-    {false,
-     {{"conv1.weight", 0, 1, BELONGS},
-      {"bn1.weight", 0, 1, SCORED},
-      {"bn1.bias", 0, 1, BELONGS},
-      {"bn1.running_mean", 0, 1, BELONGS},
-      {"bn1.running_var", 0, 1, BELONGS},
-      {"conv2.weight", 1, 1, READS}}},
-    {false,
-     {{"conv2.weight", 0, 1, BELONGS},
-      {"bn2.weight", 0, 1, SCORED},
-      {"bn2.bias", 0, 1, BELONGS},
-      {"bn2.running_mean", 0, 1, BELONGS},
-      {"bn2.running_var", 0, 1, BELONGS},
-      {"conv3.weight", 1, 1, READS}}},
+    {.slice = {{"conv1.weight", 0, 1, BELONGS},
+               {"bn1.weight", 0, 1, SCORED},
+               {"bn1.bias", 0, 1, BELONGS},
+               {"bn1.running_mean", 0, 1, BELONGS},
+               {"bn1.running_var", 0, 1, BELONGS},
+               {"conv2.weight", 1, 1, READS}}},
+    {.input = "conv1.weight",
+     .slice = {{"conv2.weight", 0, 1, BELONGS},
+               {"bn2.weight", 0, 1, SCORED},
+               {"bn2.bias", 0, 1, BELONGS},
+               {"bn2.running_mean", 0, 1, BELONGS},
+               {"bn2.running_var", 0, 1, BELONGS},
+               {"conv3.weight", 1, 1, READS}}},
     /* GPT-2, whose matrices have the input first */
-    {false, {{"c_fc.weight", 1, 1, SCORED}, {"c_fc.bias", 0, 1, BELONGS}, {"c_proj.weight", 0, 1, READS}}},
-    {true, {{"c_attn.weight", 1, 3, SCORED}, {"c_attn.bias", 0, 3, BELONGS}, {"c_proj.weight", 0, 1, READS}}},
+    {.slice = {{"c_fc.weight", 1, 1, SCORED}, {"c_fc.bias", 0, 1, BELONGS}, {"c_proj.weight", 0, 1, READS}}},
+    {.heads = true,
+     .slice = {{"c_attn.weight", 1, 3, SCORED}, {"c_attn.bias", 0, 3, BELONGS}, {"c_proj.weight", 0, 1, READS}}},
     /* BERT */
-    {false,
-     {{"intermediate.dense.weight", 0, 1, SCORED},
-      {"intermediate.dense.bias", 0, 1, BELONGS},
-      {"output.dense.weight", 1, 1, READS}}},
-    {true,
-     {{"self.query.weight", 0, 1, BELONGS},
-      {"self.query.bias", 0, 1, BELONGS},
-      {"self.key.weight", 0, 1, BELONGS},
-      {"self.key.bias", 0, 1, BELONGS},
-      {"self.value.weight", 0, 1, SCORED},
-      {"self.value.bias", 0, 1, BELONGS},
-      {"output.dense.weight", 1, 1, READS}}},
+    {.slice = {{"intermediate.dense.weight", 0, 1, SCORED},
+               {"intermediate.dense.bias", 0, 1, BELONGS},
+               {"output.dense.weight", 1, 1, READS}}},
+    {.heads = true,
+     .slice = {{"self.query.weight", 0, 1, BELONGS},
+               {"self.query.bias", 0, 1, BELONGS},
+               {"self.key.weight", 0, 1, BELONGS},
+               {"self.key.bias", 0, 1, BELONGS},
+               {"self.value.weight", 0, 1, SCORED},
+               {"self.value.bias", 0, 1, BELONGS},
+               {"output.dense.weight", 1, 1, READS}}},
     /* LeNet and the perceptron */
-    {false, {{"conv1.weight", 0, 1, SCORED}, {"conv1.bias", 0, 1, BELONGS}, {"conv2.weight", 1, 1, READS}}},
-    {false, {{"conv2.weight", 0, 1, SCORED}, {"conv2.bias", 0, 1, BELONGS}, {"fc1.weight", 1, 1, READS_MAPS}}},
-    {false, {{"fc1.weight", 0, 1, SCORED}, {"fc1.bias", 0, 1, BELONGS}, {"fc2.weight", 1, 1, READS}}},
-    {false, {{"fc2.weight", 0, 1, SCORED}, {"fc2.bias", 0, 1, BELONGS}, {"fc3.weight", 1, 1, READS}}},
+    {.no_norm = true,
+     .slice = {{"conv1.weight", 0, 1, SCORED}, {"conv1.bias", 0, 1, BELONGS}, {"conv2.weight", 1, 1, READS}}},
+    {.no_norm = true,
+     .input = "conv1.weight",
+     .instead = "conv3.weight",
+     .slice = {{"conv2.weight", 0, 1, SCORED}, {"conv2.bias", 0, 1, BELONGS}, {"fc1.weight", 1, 1, READS_MAPS}}},
+    {.no_norm = true,
+     .slice = {{"fc1.weight", 0, 1, SCORED}, {"fc1.bias", 0, 1, BELONGS}, {"fc2.weight", 1, 1, READS}}},
+    {.no_norm = true,
+     .slice = {{"fc2.weight", 0, 1, SCORED}, {"fc2.bias", 0, 1, BELONGS}, {"fc3.weight", 1, 1, READS}}},
 };
 enum { RULES = sizeof rules / sizeof *rules };
 
@@ -103,6 +112,49 @@ static bool add_slice(const fgt_unit_tensors *t, fgt_unit_layer *layer, const sl
     return true;
 }
 
+static bool is_sliced(const fgt_unit_layer *layer, size_t i) {
+    for (size_t k = 0; k < layer->slices; k++)
+        if (layer->slice[k].tensor == i)
+            return true;
+    return false;
+}
+
+/* Whether a tensor belongs to the module of a slice. The bias of a module that reads the units does not have them. */
+static bool shares_module(const fgt_unit_tensors *t, const fgt_unit_layer *layer, size_t i) {
+    const char *name = t->tensor[i].name;
+    for (size_t k = 0; k < layer->slices; k++) {
+        const char *sliced = t->tensor[layer->slice[k].tensor].name;
+        size_t module = (size_t)(strrchr(sliced, '.') - sliced) + 1;
+        if (strncmp(name, sliced, module) == 0 && !(layer->slice[k].reads && strcmp(name + module, "bias") == 0))
+            return true;
+    }
+    return false;
+}
+
+/* Whether a tensor is a vector with a number for each unit, but not the bias of a matrix. */
+static bool is_norm(const fgt_unit_tensors *t, size_t i, size_t units) {
+    const frug_tensor *tensor = &t->tensor[i];
+    const size_t base = base_length(tensor->name, "bias"),
+                 weight = base == SIZE_MAX ? SIZE_MAX : find_sibling(t, tensor->name, base, "weight");
+    return tensor->ndim == 1 && tensor->shape[0] == units && !(weight < t->count && t->tensor[weight].ndim >= 2);
+}
+
+/* Whether another tensor of the same model has the units as well. */
+static bool has_other_slices(const fgt_unit_tensors *t, const layer_rule *rule, const fgt_unit_layer *layer,
+                             const char *name, size_t base) {
+    for (size_t i = 0; i < t->count; i++)
+        if (t->tensor[i].ndim > 0 && strncmp(t->tensor[i].name, name, base) == 0 && !is_sliced(layer, i) &&
+            (shares_module(t, layer, i) || (rule->no_norm && is_norm(t, i, layer->units))))
+            return true;
+    return false;
+}
+
+/* Whether the tensor before has as many outputs as this one has inputs: not so in groups of channels. */
+static bool reads_all_of(const fgt_unit_tensors *t, const frug_tensor *first, size_t base, const char *input) {
+    size_t i = find_sibling(t, first->name, base, input);
+    return i == SIZE_MAX || (first->ndim > 1 && t->tensor[i].ndim > 0 && t->tensor[i].shape[0] == first->shape[1]);
+}
+
 static bool follow_rule(const fgt_unit_tensors *t, size_t i, const layer_rule *rule, uint32_t length,
                         fgt_unit_layer *layer) {
     const frug_tensor *first = &t->tensor[i];
@@ -114,7 +166,11 @@ static bool follow_rule(const fgt_unit_tensors *t, size_t i, const layer_rule *r
     bool found = layer->units > 0 && add_slice(t, layer, slice, i, length);
     for (slice++; found && slice->name; slice++)
         found = add_slice(t, layer, slice, find_sibling(t, first->name, base, slice->name), length);
-    return found;
+    if (found && rule->input)
+        found = reads_all_of(t, first, base, rule->input);
+    if (found && rule->instead)
+        found = find_sibling(t, first->name, base, rule->instead) == SIZE_MAX;
+    return found && !has_other_slices(t, rule, layer, first->name, base);
 }
 
 bool fgt_unit_layer_find(const fgt_unit_tensors *tensors, size_t i, const fgt_unit_kinds *kinds,

@@ -2,7 +2,6 @@
 #include "program/args/commands.h"
 #include "program/deploy/model_weights.h"
 
-#include "io/files.h"
 #include "io/json.h"
 
 #include <inttypes.h>
@@ -47,8 +46,8 @@ static int export_weights(const fgp_args *args, const char *out, bool int8) {
     fgp_weights weights;
     size_t bytes = 0;
     int safetensors = ends_with(out, ".safetensors"), code = fgp_weights_read(args->operand[0], &weights);
-    if (code == FGIO_EXIT_OK && fgio_file_same(args->operand[0], out))
-        code = fgio_error("%s: is both input and output", out);
+    if (code == FGIO_EXIT_OK)
+        code = fgp_weights_check_output(args->operand[0], out);
     if (code == FGIO_EXIT_OK)
         code = safetensors ? fgp_weights_write_safetensors(&weights, out)
                            : fgp_weights_write_compact(&weights, out, int8, &bytes);

@@ -10,7 +10,6 @@
 #include "program/deploy/model_weights.h"
 #include "program/deploy/prune_units.h"
 
-#include "io/files.h"
 #include "io/json.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/model/model.h"
@@ -352,8 +351,8 @@ static int run(const fgp_args *args) {
     if (code != FGIO_EXIT_OK)
         return code;
     code = fgp_weights_read(args->operand[0], &job.weights);
-    if (code == FGIO_EXIT_OK && fgio_file_same(args->operand[0], job.out))
-        code = fgio_error("%s: is both input and output", job.out);
+    if (code == FGIO_EXIT_OK)
+        code = fgp_weights_check_output(args->operand[0], job.out);
     if (code == FGIO_EXIT_OK)
         code = check_finite(&job);
     if (code == FGIO_EXIT_OK && job.wanda)

@@ -87,6 +87,16 @@ int fgp_weights_read(const char *path, fgp_weights *weights) {
     return code;
 }
 
+int fgp_weights_check_output(const char *in, const char *out) {
+    char found[PATH_MAX];
+    int code = fgt_checkpoint_newest(in, found, sizeof found);
+    if (code == FGIO_EXIT_OK && fgio_file_same(found, out))
+        return fgio_error("%s: is both input and output", out);
+    if (code == FGIO_EXIT_OK && fgt_checkpoint_is_beside(out, found))
+        return fgio_error("%s: has the name of a checkpoint of the same run; choose another name", out);
+    return code;
+}
+
 void fgp_weights_free(fgp_weights *weights) {
     for (size_t i = 0; i < weights->count; i++) {
         free((char *)(uintptr_t)weights->tensor[i].name);

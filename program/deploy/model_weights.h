@@ -22,6 +22,9 @@ typedef struct fgp_weights {
 int fgp_weights_read(const char *path, fgp_weights *weights);
 void fgp_weights_free(fgp_weights *weights);
 
+/** Refuse an output that would overwrite the input, or be taken for a checkpoint of the run that the input is of. */
+int fgp_weights_check_output(const char *in, const char *out);
+
 /** Whether a tensor is a matrix or a convolution that is multiplied with activations: no embedding, no vector. */
 bool fgp_weights_is_matrix(const frug_tensor *tensor);
 

@@ -170,6 +170,19 @@ sed 's/^FGC1/FGC9/' model.fgc >new.fgc
 expect_error 1 "has version '9'" eval $model --weights new.fgc
 expect_error 1 "is a compact file" diff model.fgc pruned.safetensors -o patch
 expect_error 1 "both input and output" prune pruned.safetensors --sparsity 0.5 -o pruned.safetensors
+# A run is not overwritten, whether by its newest checkpoint, another one, or one that it does not have yet.
+cp run/step-000000006.safetensors newest.safetensors
+ln -s run link
+for command in "prune --sparsity 0.5" export; do
+    for in in run link/ run/step-000000006.safetensors; do
+        expect_error 1 "both input and output" $command $in -o run/step-000000006.safetensors
+        expect_error 1 "name of a checkpoint" $command $in -o run/step-000000007.safetensors
+        (cd run && expect_error 1 "name of a checkpoint" $command ../$in -o step-000000007.safetensors)
+    done
+    "$frugrad" $command run -o run/weights.safetensors >/dev/null || fail "$command into the directory of the run"
+    "$frugrad" $command run -o step-000000006.safetensors >/dev/null || fail "$command to the name of a checkpoint elsewhere"
+done
+cmp run/step-000000006.safetensors newest.safetensors || fail "the newest checkpoint was overwritten"
 expect_error 2 'go together' sample --model gpt2-nano --weights dense.safetensors --activations 0.5
 expect_error 2 'must fit' sample --model gpt2-nano --weights dense.safetensors --activations 0.5 --calibration some.txt --length 5000
 expect_error 2 'activations' eval $model --weights dense.safetensors --activations 2

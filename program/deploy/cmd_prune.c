@@ -272,6 +272,18 @@ static int prune(prune_job *job) {
     return room ? FGIO_EXIT_OK : fgio_error("not enough memory for the scores of %" PRIu64 " weights", job->total);
 }
 
+/* The checkpoint says what it is of; another --model would cut heads into pieces. */
+static int check_model(const prune_job *job, const fgt_model *given) {
+    fgt_model saved;
+    if (job->weights.model[0] == '\0')
+        return FGIO_EXIT_OK;
+    int code = fgt_model_parse(job->weights.model, &saved);
+    if (code == FGIO_EXIT_OK &&
+        (strcmp(saved.name, given->name) != 0 || fgt_model_head_length(&saved) != fgt_model_head_length(given)))
+        code = fgio_usage_error("--model %s: the checkpoint is of %s; omit --model", given->text, saved.text);
+    return code;
+}
+
 /* The length of a head, which only the model's name says. */
 static int find_head_length(const prune_job *job, fgt_unit_kinds *kinds) {
     const bool given = fgp_arg_given(job->args, "model");
@@ -280,6 +292,8 @@ static int find_head_length(const prune_job *job, fgt_unit_kinds *kinds) {
     if (*text == '\0')
         return fgio_usage_error("prune: name the --model, which says how long an attention head is");
     int code = fgt_model_parse(text, &model);
+    if (code == FGIO_EXIT_OK && given)
+        code = check_model(job, &model);
     if (code == FGIO_EXIT_OK)
         kinds->head_length = fgt_model_head_length(&model);
     if (code == FGIO_EXIT_OK && kinds->head_length == 0 && job->units == UNITS_HEADS)
@@ -304,6 +318,18 @@ static int remove_units(prune_job *job) {
         .skip = job->skip};
     int code = how.kinds.heads ? find_head_length(job, &how.kinds) : FGIO_EXIT_OK;
     return code == FGIO_EXIT_OK ? fgp_prune_units(&job->weights, &how, &job->removed) : code;
+}
+
+/* Options that name tensors, but none of this model, are mistakes. */
+static int check_names(const prune_job *job) {
+    bool skips = job->skip == NULL, embeds = !fgp_arg_given(job->args, "embeddings");
+    for (size_t i = 0; i < job->weights.count; i++) {
+        skips |= job->skip != NULL && strstr(job->weights.tensor[i].name, job->skip) != NULL;
+        embeds |= job->weights.tensor[i].role == FRUG_ROLE_EMBEDDING;
+    }
+    if (!skips)
+        return fgio_error("--skip: no tensor of %s has '%s' in its name", job->args->operand[0], job->skip);
+    return embeds ? FGIO_EXIT_OK : fgio_error("--embeddings: %s has none", job->args->operand[0]);
 }
 
 static int check_finite(const prune_job *job) {
@@ -354,6 +380,8 @@ static int run(const fgp_args *args) {
     if (code == FGIO_EXIT_OK)
         code = fgp_weights_check_output(args->operand[0], job.out);
     if (code == FGIO_EXIT_OK)
+        code = check_names(&job);
+    if (code == FGIO_EXIT_OK)
         code = check_finite(&job);
     if (code == FGIO_EXIT_OK && job.wanda)
         code = measure_inputs(&job);
@@ -379,16 +407,17 @@ const fgp_command fgp_command_prune = {
     .operands = "CHECKPOINT",
     .min_operands = 1,
     .max_operands = 1,
-    .about = "CHECKPOINT is a safetensors file, or a directory of checkpoints, of which the newest is used. Matrices\n"
-             "and convolutions are pruned, embeddings with --embeddings; biases and norms are not. Of convolutions,\n"
-             "wanda takes the magnitude. frugrad export then writes a file without the zeros. Channels and heads are\n"
-             "removed: frugrad eval, sample and train take their sizes from the file. With --units zeros, that changes\n"
-             "no result.\n"
-             "\n"
-             "  frugrad prune runs/a --sparsity 0.8 -o pruned.safetensors\n"
-             "  frugrad prune runs/a --sparsity 0.25 --units heads --model gpt2-nano -o pruned.safetensors\n"
-             "  frugrad prune runs/a --units zeros -o small.safetensors\n"
-             "  frugrad prune runs/a --pattern 2:4 --by wanda --model gpt2-nano --data text/ -o pruned.safetensors",
+    .about =
+        "CHECKPOINT is a safetensors file, or a directory of checkpoints, of which the newest is used. Matrices\n"
+        "and convolutions are pruned, embeddings with --embeddings; biases and norms are not. Of convolutions,\n"
+        "wanda takes the magnitude. frugrad export then writes a file without the zeros. Channels and heads are\n"
+        "removed: frugrad eval, sample and train take their sizes from the file. With --units zeros, that changes\n"
+        "no result.\n"
+        "\n"
+        "  frugrad prune runs/a --sparsity 0.8 -o pruned.safetensors\n"
+        "  frugrad prune runs/a --sparsity 0.25 --units heads --model gpt2-nano -o pruned.safetensors\n"
+        "  frugrad prune runs/a --units zeros -o small.safetensors\n"
+        "  frugrad prune runs/a --pattern 2:4 --by wanda --model gpt2-nano --data text/ -o pruned.safetensors",
     .options = options,
     .run = run,
 };

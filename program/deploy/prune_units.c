@@ -65,20 +65,29 @@ static int prune_layer(fgp_weights *w, const fgt_unit_layer *layer, const fgp_un
     return room ? FGIO_EXIT_OK : fgio_error("not enough memory for %zu units", units);
 }
 
+/* Whether a tensor of the layer has the text in its name; other slices of it could not stay as they are. */
+static bool is_skipped(const fgp_weights *w, const fgt_unit_layer *layer, const char *skip) {
+    for (size_t k = 0; k < layer->slices && skip; k++)
+        if (strstr(w->tensor[layer->slice[k].tensor].name, skip))
+            return true;
+    return false;
+}
+
 int fgp_prune_units(fgp_weights *weights, const fgp_unit_options *options, fgp_unit_totals *totals) {
     const fgt_unit_tensors tensors = tensors_of(weights);
     *totals = (fgp_unit_totals){0, 0};
     int code = FGIO_EXIT_OK;
     for (size_t i = 0; i < weights->count && code == FGIO_EXIT_OK; i++) {
         fgt_unit_layer layer;
-        bool skipped = options->skip && strstr(weights->tensor[i].name, options->skip);
-        if (!skipped && fgt_unit_layer_find(&tensors, i, &options->kinds, &layer))
+        if (fgt_unit_layer_find(&tensors, i, &options->kinds, &layer) && !is_skipped(weights, &layer, options->skip))
             code = prune_layer(weights, &layer, options, totals);
     }
     if (code == FGIO_EXIT_OK && totals->units == 0)
-        code = fgio_error("the model has no %s", options->kinds.channels
-                                                     ? "layers with inner channels that are known (conv1, conv2; "
-                                                       "mlp.c_fc; intermediate.dense; fc1, fc2)"
-                                                     : "attention heads that are known (attn.c_attn, attention.self)");
+        code =
+            fgio_error("the model has no %s%s",
+                       options->kinds.channels ? "layers with inner channels that are known (conv1, conv2; mlp.c_fc; "
+                                                 "intermediate.dense; fc1, fc2)"
+                                               : "attention heads that are known (attn.c_attn, attention.self)",
+                       options->skip ? " and that --skip does not exclude" : "");
     return code;
 }

@@ -10,7 +10,7 @@ typedef struct fgp_unit_options {
     double share;     /* of the units of each layer that are removed; one stays at least */
     bool zeros;       /* instead of a share: those that nothing reads, because all weights that do are zero */
     bool keep_shapes; /* set their weights to zero instead */
-    const char *skip; /* layers with this text in their names stay as they are; NULL: none */
+    const char *skip; /* layers with this text in a name of their tensors stay as they are; NULL: none */
 } fgp_unit_options;
 
 typedef struct fgp_unit_totals {

@@ -32,6 +32,14 @@ for how in "--sparsity 0.8" "--sparsity 0.8 --scope tensor" "--sparsity 0.8 --sc
     [ "$share" = $want ] || fail "prune $how: $share"
 done
 "$frugrad" prune run --sparsity 0.5 --skip attn --json -o skipped.safetensors | grep -q '"matrices": 55296' || fail "--skip"
+expect_error 1 "no tensor of run has 'atn' in its name" prune run --sparsity 0.5 --skip atn -o x.safetensors
+expect_error 1 "no tensor of run has 'atn' in its name" prune run --sparsity 0.5 --units channels --skip atn -o x.safetensors
+# A layer stays as it is, too, if only the tensor that reads it is named.
+for skip in h.0.mlp.c_proj h.0.mlp.c_fc; do
+    "$frugrad" prune run --sparsity 0.5 --units channels --skip $skip --json -o skipped.safetensors |
+        grep -q '"units": 384' || fail "--units channels --skip $skip"
+done
+expect_error 1 "that --skip does not exclude" prune run --sparsity 0.5 --units channels --skip mlp -o x.safetensors
 
 # Compact: the same weights, the same loss, the same text.
 "$frugrad" prune run --sparsity 0.8 -o pruned.safetensors >/dev/null
@@ -128,11 +136,13 @@ text = json.dumps(head).encode()
 open("wide.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + out)
 PY
 expect_error 1 "layer1.0.conv1.weight" eval $images --weights wide.safetensors --eval-batches 1
+expect_error 1 "embeddings: resnet has none" prune resnet --sparsity 0.5 --embeddings -o x.safetensors
 expect_error 2 "name the --model" prune dense.safetensors --sparsity 0.5 --units heads -o x.safetensors
 expect_error 2 "resnet20 has no attention heads" prune resnet --sparsity 0.5 --units heads -o x.safetensors
 expect_error 2 "is not for --units" prune run --sparsity 0.5 --units channels --scope row -o x.safetensors
 expect_error 2 "keep-shapes" prune run --sparsity 0.5 --keep-shapes -o x.safetensors
-expect_error 1 "no attention heads" prune resnet --sparsity 0.5 --units heads --model gpt2-nano -o x.safetensors
+expect_error 2 "the checkpoint is of resnet20" prune resnet --sparsity 0.5 --units heads --model gpt2-nano -o x.safetensors
+expect_error 1 "no attention heads" prune resnet.safetensors --sparsity 0.5 --units heads --model gpt2-nano -o x.safetensors
 
 # Recovery: zeros stay zero, nothing is sent of them, and the loss falls.
 "$frugrad" train $model --workers 2 --method frugrad --steps 8 --batch 4 --no-eval --json --weights pruned.safetensors \

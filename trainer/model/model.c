@@ -101,8 +101,10 @@ typedef struct count_option {
 } count_option;
 
 static const count_option count_options[] = {
-    {"layers", offsetof(fgt_model, layers), 1, 1024},  {"width", offsetof(fgt_model, hidden), 1, 65536},
-    {"heads", offsetof(fgt_model, heads), 1, 65536},   {"length", offsetof(fgt_model, length), 1, 65536},
+    {"layers", offsetof(fgt_model, layers), 1, FGT_LAYERS_MAX},
+    {"width", offsetof(fgt_model, hidden), 1, 65536},
+    {"heads", offsetof(fgt_model, heads), 1, 65536},
+    {"length", offsetof(fgt_model, length), 1, 65536},
     {"vocab", offsetof(fgt_model, vocab), 0, 1 << 20},
 };
 enum { COUNT_OPTIONS = sizeof count_options / sizeof *count_options };

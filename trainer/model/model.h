@@ -11,7 +11,7 @@
 #include "trainer/base/batch.h"
 #include "trainer/nn/graph.h"
 
-enum { FGT_UNIT_LAYERS = 128 };
+enum { FGT_LAYERS_MAX = 1024 }; /* of a transformer */
 
 /** A parsed model text, independent of the data. */
 typedef struct fgt_model {
@@ -21,7 +21,7 @@ typedef struct fgt_model {
     uint32_t channels, height, width, classes;     /* images: default sizes; the data set may have others */
     uint32_t layers, hidden, heads, length, vocab; /* transformers; vocab 0: from the data */
     double dropout;
-    uint32_t units[2][FGT_UNIT_LAYERS]; /* see fgt_model_units() */
+    uint32_t units[2][FGT_LAYERS_MAX]; /* see fgt_model_units() */
 } fgt_model;
 
 /** One model in the list that --help prints. */

@@ -34,7 +34,7 @@ static uint32_t dimension(const fgio_tensor_file *file, const char *name, uint32
 static void read_transformer(const fgio_tensor_file *file, const char *attention_reader, const char *hidden_maker,
                              bool first, fgt_model *m) {
     char name[96];
-    for (uint32_t i = 0; i < m->layers && i < FGT_UNIT_LAYERS; i++) {
+    for (uint32_t i = 0; i < m->layers; i++) {
         snprintf(name, sizeof name, attention_reader, i);
         uint32_t attention = dimension(file, name, 2, first ? 0 : 1);
         snprintf(name, sizeof name, hidden_maker, i);
@@ -48,7 +48,7 @@ static void read_resnet(const fgio_tensor_file *file, fgt_model *m) {
     char name[64];
     uint32_t block = 0;
     for (uint32_t stage = 1; stage <= 4; stage++)
-        for (uint32_t i = 0; block < FGT_UNIT_LAYERS; i++, block++) {
+        for (uint32_t i = 0; block < FGT_LAYERS_MAX; i++, block++) {
             snprintf(name, sizeof name, "layer%u.%u.conv1.weight", stage, i);
             uint32_t inner = dimension(file, name, 4, 0);
             if (inner == 0)
@@ -94,6 +94,6 @@ int fgt_model_read_units(const char *path, fgt_model *model) {
 }
 
 uint32_t fgt_model_units(const fgt_model *model, int which, uint32_t layer, uint32_t usual) {
-    uint32_t units = layer < FGT_UNIT_LAYERS ? model->units[which][layer] : 0;
+    uint32_t units = layer < FGT_LAYERS_MAX ? model->units[which][layer] : 0;
     return units && units < usual ? units : usual; /* with more, the tensors are refused when they are loaded */
 }

@@ -144,6 +144,46 @@ expect_error 2 "keep-shapes" prune run --sparsity 0.5 --keep-shapes -o x.safeten
 expect_error 2 "the checkpoint is of resnet20" prune resnet --sparsity 0.5 --units heads --model gpt2-nano -o x.safetensors
 expect_error 1 "no attention heads" prune resnet.safetensors --sparsity 0.5 --units heads --model gpt2-nano -o x.safetensors
 
+# Models of other programs with such names: each layer of the file reads what the one before it makes.
+cat >others.py <<'PY'
+import json, struct, sys
+
+def write(name, shapes):
+    head, at = {}, 0
+    for key, shape in shapes.items():
+        size = 4
+        for n in shape:
+            size *= n
+        head[key], at = {"dtype": "F32", "shape": shape, "data_offsets": [at, at + size]}, at + size
+    text = json.dumps(head).encode()
+    open(name, "wb").write(struct.pack("<Q", len(text)) + text + struct.pack("<f", 0.5) * (at // 4))
+
+def read(name):
+    data = open(name, "rb").read()
+    return {k: v["shape"] for k, v in json.loads(data[8 : 8 + struct.unpack("<Q", data[:8])[0]]).items() if "shape" in v}
+
+layers = {"conv1": [4, 3, 3, 3], "conv2": [8, 4, 3, 3], "conv3": [16, 8, 3, 3], "fc1": [10, 64], "fc2": [5, 10]}
+if sys.argv[1] == "write":
+    deep = {f"{k}.{end}": v if end == "weight" else v[:1] for k, v in layers.items() for end in ("weight", "bias")}
+    norms = {"bn1": 4, "bn2": 8, "bn3": 16, "bn4": 10}
+    ends = ("weight", "bias", "running_mean", "running_var")
+    write("deep-names.safetensors", deep)
+    write("norm-names.safetensors", deep | {f"{k}.{end}": [n] for k, n in norms.items() for end in ends})
+else:
+    shape = read(sys.argv[2])
+    makes = {k: shape[k + ".weight"][0] for k in layers}
+    for name, dims in shape.items():
+        layer = name.split(".")[0].replace("bn4", "fc1").replace("bn", "conv")
+        assert name.endswith(".weight") and len(dims) > 1 or dims == [makes[layer]], (name, dims, makes)
+    for k, before in (("conv2", "conv1"), ("conv3", "conv2"), ("fc2", "fc1")):
+        assert shape[k + ".weight"][1] == makes[before], (k, shape)
+    assert shape["fc1.weight"][1] == 4 * makes["conv3"], shape
+PY
+python3 others.py write
+"$frugrad" prune deep-names.safetensors --sparsity 0.5 --units channels -o x.safetensors | grep -q '7 of 14' || fail "prune deep-names"
+python3 others.py check x.safetensors || fail "prune breaks a model with three convolutions"
+expect_error 1 "no layers with inner channels" prune norm-names.safetensors --sparsity 0.5 --units channels -o x.safetensors
+
 # Recovery: zeros stay zero, nothing is sent of them, and the loss falls.
 "$frugrad" train $model --workers 2 --method frugrad --steps 8 --batch 4 --no-eval --json --weights pruned.safetensors \
     --sparse zeros --save recovered >train.json 2>/dev/null || fail "train --sparse zeros"

@@ -127,7 +127,7 @@ static void lengths_are_checked(void **state) {
     fault.length = NULL;
 }
 
-/* The first gather is in training, the second one in evaluation. */
+/* Of the gathers of one number the first compares weights; the second is in training, the third in evaluation. */
 static void a_stopped_stage_costs_one_timeout(void **state) {
     (void)state;
     fgt_job job = failing_job("lenet");
@@ -136,7 +136,7 @@ static void a_stopped_stage_costs_one_timeout(void **state) {
     stop.timeout = job.timeout = 0.5;
     job.clip = 0;
     fault.rank = -1;
-    for (int at = 1; at <= 2; at++) {
+    for (int at = 2; at <= 3; at++) {
         atomic_store(&stop.gathers_left, at);
         stderr_capture_begin(&capture);
         int status = fgt_job_train(&job, NULL, &report);

@@ -130,7 +130,7 @@ static void tensors_may_have_another_size(void **state) {
     back = added_as(&newer.now);
     t = full_tensor();
     t.name = NULL;
-    assert_same_bits(&back, &t, sizeof t);
+    assert_same_bits(&back, &t, offsetof(frug_tensor, absent) + sizeof t.absent); /* padding may differ */
 }
 
 static void tensors_without_a_size_are_an_error(void **state) {

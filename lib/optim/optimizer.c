@@ -145,7 +145,8 @@ static double mean_width(const frug_layout *layout) {
             continue;
         const double n = (double)frugi_tensor_elements(&t), rows = n > 0 ? (double)t.shape[0] : 1;
         const double side = fmin(rows, n / rows);
-        sum += n * (side > 1 ? side : sqrt(n)); /* one row: a buffer without structure, or sparse weights */
+        sum +=
+            n * (side > 1 ? side : sqrt(n) / 2); /* one row: sparse weights, of a matrix four times as long as wide */
         all += n;
     }
     return all > 0 ? sum / all : 0;

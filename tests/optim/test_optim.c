@@ -280,7 +280,7 @@ static void low_rates_have_a_larger_gain(void **state) {
                  {"frugrad-adam", 256, 0x1p-10, 0.875},
                  {"frugrad-adam", 128, 1e3, 0.5},
                  {"frugrad-adam,density=0.0001220703125,hold=0.5", 128, 0, 2},
-                 {"frugrad-adam", 0, 0x1p-14, 0.875}, /* one row of 4096^2: as wide as a square of its size */
+                 {"frugrad-adam", 0, 0x1p-13, 0.875}, /* one row of 4096^2: a matrix of 2048 x 8192 */
                  {"frugrad", 128, 0, 1}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         frug_optimizer *o = adam_of_matrices("adam-merged", cases[i].config, cases[i].side);

@@ -8,6 +8,7 @@ import support
 from ddp_helpers import batch, begin, flat, mlp, nn, torch, wrap
 
 import frugrad.torch
+from frugrad.torch.rate_gain import mean_width
 from frugrad.torch import DDPState
 
 KINDS = {"sgd": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, weight_decay=1e-3),
@@ -94,6 +95,20 @@ class Alone(unittest.TestCase):
         moved = weight.grad.abs() > 1e-5
         optimizer.step()
         self.assertTrue(torch.allclose(weight[moved], expected[moved], atol=2e-5))
+
+    def test_rates_of_pretrained_models_are_high_sooner(self):
+        gains = {}
+        for pretrained in False, True:
+            model = mlp()
+            rate = 0.08 / mean_width(p.shape for p in model.parameters())  # four times the usual rate of fine-tuning
+            given = torch.optim.AdamW(model.parameters(), lr=rate)
+            optimizer = frugrad.torch.optimizer(model, given, pretrained=pretrained)
+            DDPState(model, "frugrad", optimizer).compressing = True
+            backward(model)
+            optimizer.step()
+            gains[pretrained], = {group["lr"] / rate for group in optimizer.step_groups() if group["betas"][0] == 0}
+        self.assertAlmostEqual(gains[False], 1.25, delta=0.02)
+        self.assertAlmostEqual(gains[True], 0.5, delta=0.02)
 
     def test_momentum_is_dropped_when_compression_begins(self):
         model = mlp()

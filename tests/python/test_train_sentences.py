@@ -166,6 +166,8 @@ class Pretrained(Case):
         first = self.run_main("CoLA", "--weights", path, "--steps", 1, "--rate", 1e-9)
         again = self.run_main("CoLA", "--steps", 1, "--rate", 1e-9)
         self.assertGreater(abs(first["loss"] - again["loss"]), 1e-3)
+        self.assertIn("gain=finetune", first["optimizer"])
+        self.assertIn("gain=auto", again["optimizer"])
 
     def test_wrong_files_are_reported(self):
         model, path = parse_model(MODEL).build(10), self.folder / "wrong.safetensors"

@@ -50,7 +50,7 @@ static bool starts_with(const char *text, const char *with) {
 
 /* For image models by the task alone. For transformers the rate falls with the width. Fine-tuning changes trained
  * weights: AdamW uses small steps, methods with few states need larger ones. */
-double fgt_default_rate(const fgt_job *job, const fgt_model *model, const char *optimizer) {
+double fgt_default_rate(const fgt_job *job, const fgt_model *model, bool trained, const char *optimizer) {
     const task_defaults *u = &defaults_of[model->task];
     bool scaled = starts_with(optimizer, "adam") || starts_with(optimizer, "microadam") ||
                   starts_with(optimizer, "sign") || starts_with(optimizer, "muon");
@@ -60,7 +60,7 @@ double fgt_default_rate(const fgt_job *job, const fgt_model *model, const char *
         return scaled ? SIGN_RATE : u->rate;
     if (!scaled)
         return defaults_of[FGT_TASK_IMAGES].rate; /* SGD, whatever the task */
-    double rate = (job->weights ? TRAINED_RATE : u->rate) / model->hidden;
+    double rate = (trained ? TRAINED_RATE : u->rate) / model->hidden;
     return rate < RATE_MAX ? rate : RATE_MAX;
 }
 
@@ -130,7 +130,7 @@ static int create_config(const fgt_job *job, const char *optimizer, frug_config 
     return frug_config_create_for(text, optimizer, config) == FRUG_OK ? FGIO_EXIT_OK : fgio_config_error();
 }
 
-int fgt_default_optimizer(const fgt_job *job, const fgt_model *model, char *optimizer, size_t cap,
+int fgt_default_optimizer(const fgt_job *job, const fgt_model *model, bool trained, char *optimizer, size_t cap,
                           frug_config **config) {
     const char *text = job->optimizer ? job->optimizer : defaults_of[model->task].merged;
     int status = create_config(job, text, config);
@@ -150,7 +150,7 @@ int fgt_default_optimizer(const fgt_job *job, const fgt_model *model, char *opti
     if (starts_with(text, "muon") && !strstr(text, "threads="))
         snprintf(added, sizeof added, "%cthreads=%u", strchr(text, ':') ? ',' : ':',
                  job->threads < MUON_THREADS_MAX ? job->threads : MUON_THREADS_MAX);
-    if (!job->optimizer && job->weights && starts_with(text, "adam-merged"))
+    if (!job->optimizer && trained && starts_with(text, "adam-merged"))
         snprintf(added, sizeof added, ",gain=finetune");
     if (strlen(text) + strlen(added) >= cap)
         return fgio_usage_error("--optimizer: '%s' is too long", text);

@@ -145,13 +145,15 @@ static int open_run(fgt_run *run) {
     if (status != FGIO_EXIT_OK)
         return status;
     read_units(run);
+    run->trained = job->weights != NULL || (job->resume && fgt_resume_began_trained(job->resume));
     run->batch = job->batch ? job->batch : fgt_default_batch(run->model.task);
     status = fgt_rate_parse(job->schedule, &run->rate);
     if (status == FGIO_EXIT_OK)
-        status = fgt_default_optimizer(job, &run->model, run->optimizer, sizeof run->optimizer, &run->config);
+        status =
+            fgt_default_optimizer(job, &run->model, run->trained, run->optimizer, sizeof run->optimizer, &run->config);
     if (status == FGIO_EXIT_OK)
         snprintf(run->report->config, sizeof run->report->config, "%s", frug_config_text(run->config));
-    run->base_rate = job->rate > 0 ? job->rate : fgt_default_rate(job, &run->model, run->optimizer);
+    run->base_rate = job->rate > 0 ? job->rate : fgt_default_rate(job, &run->model, run->trained, run->optimizer);
     if (status == FGIO_EXIT_OK)
         status = check_gossip(run);
     if (status == FGIO_EXIT_OK)

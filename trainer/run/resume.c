@@ -10,8 +10,10 @@
 #include "trainer/checkpoint/checkpoint.h"
 #include "io/error.h"
 #include "io/json.h"
+#include "io/tensor_file.h"
 #include "trainer/run/worker_group.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,6 +67,18 @@ static double get_real(const json_t *metadata, const char *key) {
 
 static const char *or_none(const char *text) {
     return *text ? text : "none";
+}
+
+bool fgt_resume_began_trained(const char *from) {
+    char path[PATH_MAX];
+    fgio_tensor_file file = FGIO_TENSOR_FILE_CLOSED;
+    fgio_errors_mute(1); /* reported when it is opened for use */
+    bool found = fgt_checkpoint_newest(from, path, sizeof path) == FGIO_EXIT_OK &&
+                 fgio_tensor_file_open(path, &file) == FGIO_EXIT_OK;
+    fgio_errors_mute(0);
+    bool trained = found && strcmp(get_text(file.head.metadata, "trained"), "yes") == 0;
+    fgio_tensor_file_close(&file);
+    return trained;
 }
 
 /* The text of an optimizer of whole tensors ends in the number of threads, which does not change the result; a run may
@@ -207,6 +221,8 @@ static void collect_metadata(const fgt_worker *w, metadata_builder *metadata) {
     set_count(metadata, "step", w->step);
     set_count(metadata, "steps", w->steps);
     set_count(metadata, "steps_per_epoch", w->per_epoch);
+    if (w->run->trained)
+        set_text(metadata, "trained", "yes"); /* defaults depend on it */
     set_count(metadata, "bytes_sent", traffic.bytes);
     set_count(metadata, "bytes_dense", traffic.dense);
     set_real(metadata, "entries_sent", traffic.entries);

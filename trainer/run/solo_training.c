@@ -104,12 +104,12 @@ static int choose_optimizer(fgt_solo *s) {
                                 : images ? "sgd:momentum=0"
                                          : NULL,
                    .threads = s->options.threads};
-    int status = fgt_default_optimizer(&job, &s->model, s->optimizer_text, sizeof s->optimizer_text, &config);
+    int status = fgt_default_optimizer(&job, &s->model, false, s->optimizer_text, sizeof s->optimizer_text, &config);
     frug_config_destroy(config);
     if (status == FGIO_EXIT_OK)
         s->rate = s->options.rate > 0 ? s->options.rate
                   : !given && images  ? IMAGE_RATE
-                                      : fgt_default_rate(&job, &s->model, s->optimizer_text) / 2;
+                                      : fgt_default_rate(&job, &s->model, false, s->optimizer_text) / 2;
     return status == FGIO_EXIT_OK ? fgt_rate_parse(s->options.schedule, &s->schedule) : status;
 }
 

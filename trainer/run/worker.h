@@ -26,6 +26,7 @@ typedef struct fgt_run {
     fgt_data *data;
     frug_config *config;
     fgt_rate rate;
+    bool trained; /* the run begins, or began, with weights of a file */
     double base_rate;
     uint32_t batch;
     uint32_t accumulate;               /* micro-batches of a batch; 0: one */
@@ -159,6 +160,10 @@ int fgt_worker_find_checkpoint(fgt_worker *w);
 
 /** Resumes from a checkpoint, if there is one. Collective. */
 int fgt_worker_resume(fgt_worker *w);
+
+/** Whether the run of a checkpoint, or of the newest of a directory, began with weights of a file. False where there is
+ * none. */
+bool fgt_resume_began_trained(const char *from);
 
 /** Loads only the weights of a checkpoint. Collective. */
 int fgt_worker_load_weights(fgt_worker *w);

@@ -11,11 +11,11 @@ _SIDE = 64
 def mean_width(shapes: Iterable[Sequence[int]]) -> float:
     """The smaller side of matrices (first dimension, product of the others), weighted by size; 0 without any.
 
-    Of a single row, which may be a sparse matrix, the root of its size.
+    A single row may be a sparse matrix: it counts as one that is four times as long as wide, half the root of its size.
     """
     sizes = [(prod(shape), shape[0]) for shape in shapes if len(shape) > 1 and prod(shape) > 0]
     sides = [(n, min(rows, n // rows)) for n, rows in sizes]
-    total = sum(n * (side if side > 1 else sqrt(n)) for n, side in sides)
+    total = sum(n * (side if side > 1 else sqrt(n) / 2) for n, side in sides)
     return total / sum(n for n, _ in sides) if sides else 0.0
 
 

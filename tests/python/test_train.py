@@ -163,7 +163,7 @@ class Learning(Case):
         far, near = (self.run_main(*words, "--steps", steps, "--rate", 1e-2, "--teacher", other)["train_loss"]
                      for steps in (1, 24))
         self.assertLess(near, 0.7 * far)
-        self.assertIn("has no tensor", self.images("--teacher", other, code=1))
+        self.assertIn("for the same --model", self.images("--teacher", other, code=1))
         self.assertIn("for models of images only", self.text("--teacher", other, code=2))
 
     def test_saved_weights_continue_a_run(self):

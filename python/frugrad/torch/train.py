@@ -207,11 +207,12 @@ def _print(summary: dict) -> None:
             else f"accuracy {100 * summary['accuracy']:.2f} %")
     best += "".join(f", {label} {summary[name]:.4f}" for name, label in (("f1", "F1"), ("matthews", "Matthews"))
                     if name in summary)
+    left = f"; {summary['params_kept']} weights left" if summary["sparse"] else ""
     share = 100 * summary["bytes_sent"] / max(1, summary["bytes_dense"])
     print(f"{summary['model']} ({summary['params']} parameters) on {summary['data']}: {summary['steps']} steps of"
           f" {summary['workers']} x {summary['batch']} in {summary['seconds']:.1f} s\n"
           f"  {best} ({summary['split']} split), loss {summary['loss']:.4f} (while training"
-          f" {summary['train_loss']:.4f})\n"
+          f"{', with that of the teacher,' if summary['teacher'] else ''} {summary['train_loss']:.4f}){left}\n"
           f"  sent {summary['bytes_sent']} bytes by each worker: {share:.1f} % of dense;"
           f" {100 * summary['density_mean']:.2f} % of the entries\n"
           f"  step {summary['step_ms']:.1f} ms of all workers one after the other; {summary['algorithm']};"

@@ -5,6 +5,7 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
+from . import RunError
 from .models import Model
 from .pretrained import load_images
 
@@ -25,8 +26,12 @@ class Taught(torch.nn.Module):
 
 
 def load_teacher(named: Model, path: Path, device: torch.device) -> torch.nn.Module:
+    """A model with the weights of a file that --save wrote; RunError where it is another file."""
     teacher = named.build(0).to(device)
-    load_images(teacher, path)
+    try:
+        load_images(teacher, path)
+    except RunError as error:
+        raise RunError(f"--teacher: {error}; it must be a file that --save wrote for the same --model") from None
     return teacher
 
 

@@ -316,7 +316,8 @@ static int remove_units(prune_job *job) {
         .zeros = job->units == UNITS_ZEROS,
         .keep_shapes = fgp_arg_given(job->args, "keep-shapes"),
         .skip = job->skip};
-    int code = how.kinds.heads ? find_head_length(job, &how.kinds) : FGIO_EXIT_OK;
+    bool named = how.kinds.heads || fgp_arg_given(job->args, "model");
+    int code = named ? find_head_length(job, &how.kinds) : FGIO_EXIT_OK;
     return code == FGIO_EXIT_OK ? fgp_prune_units(&job->weights, &how, &job->removed) : code;
 }
 

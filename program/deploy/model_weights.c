@@ -92,8 +92,8 @@ int fgp_weights_check_output(const char *in, const char *out) {
     int code = fgt_checkpoint_newest(in, found, sizeof found);
     if (code == FGIO_EXIT_OK && fgio_file_same(found, out))
         return fgio_error("%s: is both input and output", out);
-    if (code == FGIO_EXIT_OK && fgt_checkpoint_is_beside(out, found))
-        return fgio_error("%s: has the name of a checkpoint of the same run; choose another name", out);
+    if (code == FGIO_EXIT_OK && fgt_checkpoint_has_name(out))
+        return fgio_error("%s: has the name of a checkpoint, which a run may look for; choose another name", out);
     return code;
 }
 

@@ -324,5 +324,14 @@ tuned="--model gpt2-nano --data builtin --workers 2 --batch 4 --no-eval -q"
 grep -q 'gain=finetune' tuned.json || fail "no gain for trained weights: $(grep optimizer tuned.json)"
 "$FRUGRAD" train $tuned --steps 4 --resume tuned/step-000000002.safetensors --save again >out 2>err || fail "$(cat err)"
 cmp tuned/step-000000004.safetensors again/step-000000004.safetensors || fail "a run from weights is resumed with other bits"
+# -- only the first process needs the disk with the checkpoints
+if [ -x "$mpi" ] && command -v mpirun >/dev/null; then
+    mkdir first second
+    apart() { timeout 60 mpirun -n 1 --wdir "$PWD/first" "$FRUGRAD" "$@" : -n 1 --wdir "$PWD/second" "$FRUGRAD" "$@"; }
+    alone="--model gpt2-nano --data builtin --batch 4 --no-eval -q --save kept --save-every 2"
+    apart train $alone --steps 2 --weights "$PWD/old/step-000000002.safetensors" >out 2>err || fail "$(cat err)"
+    [ ! -e second/kept ] || fail "the second process wrote a checkpoint"
+    apart train $alone --steps 4 --resume kept >out 2>err || fail "a run from weights with one disk: $(cat err)"
+fi
 
 echo "cli_train: all right"

@@ -169,6 +169,21 @@ static void layers_with_other_tensors_of_their_units_are_left_out(void **state) 
     assert_true(makes_units(&m, "conv1.weight"));
 }
 
+/* Norms before the convolutions have the inputs of these, though both lengths are the same in most blocks. */
+static void norms_before_convolutions_are_of_another_model(void **state) {
+    (void)state;
+    static const char *const bn1[] = {"b.bn1.weight", "b.bn1.bias", "b.bn1.running_mean", "b.bn1.running_var"};
+    for (int before = 0; before < 2; before++) {
+        other_model m = {.count = 0};
+        add(&m, "a.bn1.weight", 1, before ? 4 : 8, 0);
+        add(&m, "a.conv1.weight", 4, 8, 4);
+        add_norm(&m, bn1, 8);
+        add(&m, "b.conv1.weight", 4, 8, 8);
+        add(&m, "b.conv2.weight", 4, 8, 8);
+        assert_true(makes_units(&m, "b.conv1.weight") == !before);
+    }
+}
+
 /* Channels of a convolution in groups belong to inputs of it. */
 static void channels_of_groups_are_left_out(void **state) {
     (void)state;
@@ -399,6 +414,7 @@ int main(void) {
         cmocka_unit_test(heads_count_by_their_values),
         cmocka_unit_test(the_next_convolution_reads_the_channels),
         cmocka_unit_test(layers_with_other_tensors_of_their_units_are_left_out),
+        cmocka_unit_test(norms_before_convolutions_are_of_another_model),
         cmocka_unit_test(channels_of_groups_are_left_out),
         cmocka_unit_test(tensors_that_do_not_fit_have_no_units),
         cmocka_unit_test(one_unit_stays),

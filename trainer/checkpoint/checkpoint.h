@@ -106,8 +106,8 @@ const fgt_param *fgt_weights_find(const fgt_graph *graph, const char *name);
  * status, after an error message. */
 int fgt_checkpoint_newest(const char *path, char *dst, size_t cap);
 
-/** Whether a file has the name of a checkpoint and is in the same directory as another file, or would be. */
-bool fgt_checkpoint_is_beside(const char *path, const char *other);
+/** Whether a file has the name of a checkpoint. */
+bool fgt_checkpoint_has_name(const char *path);
 
 /** Whether a name is that of a layer that fine-tuning initializes anew: a classifier, a pooler. */
 bool fgt_weights_is_head(const char *name);

@@ -214,22 +214,8 @@ int fgt_checkpoint_newest(const char *path, char *dst, size_t cap) {
     return status;
 }
 
-/* The directory of a file, with the last slash. */
-static bool stat_directory(const char *path, struct stat *st) {
-    char directory[PATH_MAX];
+bool fgt_checkpoint_has_name(const char *path) {
     const char *slash = strrchr(path, '/');
-    size_t length = slash ? (size_t)(slash - path) + 1 : 0;
-    if (length >= sizeof directory)
-        return false;
-    memcpy(directory, path, length);
-    directory[length] = '\0';
-    return stat(length > 0 ? directory : ".", st) == 0;
-}
-
-bool fgt_checkpoint_is_beside(const char *path, const char *other) {
-    const char *slash = strrchr(path, '/');
-    struct stat here, there;
     uint64_t step;
-    return fgt_checkpoint_name_step(slash ? slash + 1 : path, &step) && stat_directory(path, &here) &&
-           stat_directory(other, &there) && here.st_dev == there.st_dev && here.st_ino == there.st_ino;
+    return fgt_checkpoint_name_step(slash ? slash + 1 : path, &step);
 }

@@ -137,7 +137,7 @@ static uint32_t worker_threads(const fgt_job *job) {
     return job->stages ? job->stages : job->workers;
 }
 
-static int open_run(fgt_run *run) {
+static int open_model(fgt_run *run) {
     const fgt_job *job = run->job;
     int status = fgt_blas_init((uint64_t)job->threads * (fgt_group_is_joined() ? 1 : worker_threads(job)));
     if (status == FGIO_EXIT_OK)
@@ -146,8 +146,28 @@ static int open_run(fgt_run *run) {
         return status;
     read_units(run);
     run->trained = job->weights != NULL || (job->resume && fgt_resume_began_trained(job->resume));
+    return FGIO_EXIT_OK;
+}
+
+/* What the files say of the model, as process 0 has read them: only it needs the disk with the checkpoints. */
+static int share_model(fgt_run *run) {
+    struct {
+        uint32_t units[2][FGT_LAYERS_MAX], trained;
+    } mine = {.trained = run->trained}, *all = calloc((size_t)fgt_group_size(1), sizeof *all);
+    memcpy(mine.units, run->model.units, sizeof mine.units);
+    int status = all ? fgt_group_gather(&mine, sizeof mine, all) : fgio_error("not enough memory");
+    if (status == FGIO_EXIT_OK) {
+        memcpy(run->model.units, all[0].units, sizeof mine.units);
+        run->trained = all[0].trained != 0;
+    }
+    free(all);
+    return status;
+}
+
+static int open_run(fgt_run *run) {
+    const fgt_job *job = run->job;
     run->batch = job->batch ? job->batch : fgt_default_batch(run->model.task);
-    status = fgt_rate_parse(job->schedule, &run->rate);
+    int status = fgt_rate_parse(job->schedule, &run->rate);
     if (status == FGIO_EXIT_OK)
         status =
             fgt_default_optimizer(job, &run->model, run->trained, run->optimizer, sizeof run->optimizer, &run->config);
@@ -378,7 +398,13 @@ static int run_job(fgt_run *run, fgt_group_fn *work) {
     *run->report = (fgt_report){.quality.loss = (double)NAN, .before.loss = (double)NAN};
     fgt_group_set_timeout(run->job->timeout > 0 ? run->job->timeout : FGT_GROUP_TIMEOUT);
     fgio_errors_defer();
-    int status = fgt_group_agree_joined(open_run(run));
+    int status = fgt_group_agree_joined(open_model(run));
+    if (status == FGIO_EXIT_OK)
+        status = share_model(run);
+    if (status == FGIO_EXIT_OK) {
+        fgio_errors_defer();
+        status = fgt_group_agree_joined(open_run(run));
+    }
     if (status == FGIO_EXIT_OK)
         status = fit_memory(run);
     if (status == FGIO_EXIT_OK)

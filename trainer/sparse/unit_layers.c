@@ -2,8 +2,9 @@
  * unit_layers.c - units by the names of tensors. A batch norm makes the norm of its convolution irrelevant, so that its
  * scale counts instead; of a head the values count, which are the last part of attn.c_attn.
  *
- * Files of other programs may have such names in another model. A layer is not taken if a tensor that no rule slices
- * has the same units: it would keep the old number of them.
+ * Files of other programs may have such names in another model. A layer is not taken if a tensor of the same modules
+ * that no rule slices has the same units, or a norm has: it would keep the old number of them. Another matrix that
+ * reads the units cannot be told by its name.
  */
 #include "trainer/sparse/unit_layers.h"
 
@@ -26,19 +27,22 @@ typedef struct slice_rule {
 /** The slices of a layer; the first tensor has as many units as the layer. */
 typedef struct layer_rule {
     bool heads, no_norm;         /* no_norm: a vector that is not a bias means that the model is another one */
+    bool norm_behind;            /* a norm with the units is behind the convolution, in all blocks of the model */
     const char *input, *instead; /* the tensor that makes the input; one that would read the units instead; or NULL */
     slice_rule slice[FGT_UNIT_SLICES + 1];
 } layer_rule;
 
 static const layer_rule rules[] = {
     /* residual networks: channels between the convolutions of a block */
-    {.slice = {{"conv1.weight", 0, 1, BELONGS},
+    {.norm_behind = true,
+     .slice = {{"conv1.weight", 0, 1, BELONGS},
                {"bn1.weight", 0, 1, SCORED},
                {"bn1.bias", 0, 1, BELONGS},
                {"bn1.running_mean", 0, 1, BELONGS},
                {"bn1.running_var", 0, 1, BELONGS},
                {"conv2.weight", 1, 1, READS}}},
-    {.input = "conv1.weight",
+    {.norm_behind = true,
+     .input = "conv1.weight",
      .slice = {{"conv2.weight", 0, 1, BELONGS},
                {"bn2.weight", 0, 1, SCORED},
                {"bn2.bias", 0, 1, BELONGS},
@@ -149,6 +153,18 @@ static bool has_other_slices(const fgt_unit_tensors *t, const layer_rule *rule, 
     return false;
 }
 
+/* Whether some block has its first norm before the convolution: then all have, also where both lengths are the same. */
+static bool has_norm_before(const fgt_unit_tensors *t) {
+    for (size_t i = 0; i < t->count; i++) {
+        size_t base = base_length(t->tensor[i].name, "conv1.weight"),
+               norm = base == SIZE_MAX ? SIZE_MAX : find_sibling(t, t->tensor[i].name, base, "bn1.weight");
+        if (norm != SIZE_MAX && t->tensor[i].ndim > 0 && t->tensor[norm].ndim > 0 &&
+            t->tensor[norm].shape[0] != t->tensor[i].shape[0])
+            return true;
+    }
+    return false;
+}
+
 /* Whether the tensor before has as many outputs as this one has inputs: not so in groups of channels. */
 static bool reads_all_of(const fgt_unit_tensors *t, const frug_tensor *first, size_t base, const char *input) {
     size_t i = find_sibling(t, first->name, base, input);
@@ -168,6 +184,8 @@ static bool follow_rule(const fgt_unit_tensors *t, size_t i, const layer_rule *r
         found = add_slice(t, layer, slice, find_sibling(t, first->name, base, slice->name), length);
     if (found && rule->input)
         found = reads_all_of(t, first, base, rule->input);
+    if (found && rule->norm_behind)
+        found = !has_norm_before(t);
     if (found && rule->instead)
         found = find_sibling(t, first->name, base, rule->instead) == SIZE_MAX;
     return found && !has_other_slices(t, rule, layer, first->name, base);

@@ -28,6 +28,19 @@ train() { # directory options...
 
 train dense --workers 1 --method dense --epochs 3
 row train "$work/dense.safetensors"
+one_shot() { # options...
+    "$frugrad" prune "$work/dense.safetensors" "$@" -o "$work/pruned.safetensors" >/dev/null
+    row "prune $*" "$work/pruned.safetensors"
+}
+wanda="--by wanda --model lenet --data $data --threads 1"
+for sparsity in 0.5 0.7 0.8 0.9; do
+    one_shot --sparsity $sparsity --scope global
+    one_shot --sparsity $sparsity --scope tensor
+    one_shot --sparsity $sparsity $wanda
+done
+one_shot --pattern 2:4
+one_shot --pattern 2:4 $wanda
+one_shot --pattern 2:4 --skip conv
 for sparsity in 0.8 0.9 0.95; do
     "$frugrad" prune "$work/dense.safetensors" --sparsity $sparsity -o "$work/pruned.safetensors" >/dev/null
     row "prune --sparsity $sparsity" "$work/pruned.safetensors"

@@ -80,11 +80,12 @@ FRUG_CHECK frug_status frug_optimizer_remap(frug_optimizer *optimizer, const fru
 /** From step `since` on and before step `until` the mean squares of Adam (adamw, adam-merged) do not change; since = 0:
  *  they always do. For gradients that a mask makes larger or smaller than the weights deserve. A step's own gradient
  *  still counts in that step, so that an element without a mean square moves as at its first gradient. Later steps need
- *  the call, too: their bias correction leaves out the steps between. Not part of a saved state. Returns FRUG_ERR_ARG. */
+ *  the call, too: their bias correction leaves out the steps between. Not part of a saved state. Returns FRUG_ERR_ARG.
+ */
 FRUG_API frug_status frug_optimizer_freeze_squares(frug_optimizer *optimizer, uint64_t since, uint64_t until);
 
-/** Factor by which a merged optimizer multiplies this rate; 1 for others. With gain=auto that of adam-merged is larger
- *  for low rates than for high ones. */
+/** Factor by which a merged optimizer multiplies this rate; 1 for others. With gain=auto and gain=finetune that of
+ *  adam-merged is larger for low rates than for high ones. */
 FRUG_API double frug_optimizer_gain(const frug_optimizer *optimizer, double rate);
 
 /** 1 if a range may begin or end inside a tensor; 0 if the optimizer needs the tensor whole and refuses such a range.

@@ -4,13 +4,6 @@
 cd "$work"
 frugrad=$FRUGRAD
 
-expect_error() { # status text command...
-    local status=$1 text=$2 code=0
-    shift 2
-    "$frugrad" "$@" >out 2>&1 || code=$?
-    [ "$code" = "$status" ] || fail "$* returns $code, not $status: $(cat out)"
-    grep -q -- "$text" out || fail "$* does not say '$text': $(cat out)"
-}
 loss() { # of a file of weights, or a directory of checkpoints
     local from=--weights
     [ -d "$1" ] && from=--resume

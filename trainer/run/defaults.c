@@ -146,8 +146,8 @@ int fgt_default_optimizer(const fgt_job *job, const fgt_model *model, bool train
         status = check_local(*config, text);
     if (status != FGIO_EXIT_OK)
         return status;
-    char added[32] = ""; /* the products of Muon are shared by the threads of a worker */
-    if (starts_with(text, "muon") && !strstr(text, "threads="))
+    char added[32] = "";
+    if (starts_with(text, "muon") && !strstr(text, "threads=")) /* its products are shared by the threads of a worker */
         snprintf(added, sizeof added, "%cthreads=%u", strchr(text, ':') ? ',' : ':',
                  job->threads < MUON_THREADS_MAX ? job->threads : MUON_THREADS_MAX);
     if (!job->optimizer && trained && starts_with(text, "adam-merged"))

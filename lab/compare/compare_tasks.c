@@ -263,12 +263,12 @@ static const fgl_compare_task evidence_tasks[FGL_MAX_TASKS] = {
      .family = FGL_VISION,
      .folder = "cifar10",
      .test = "test_batch.bin",
-     .schedule = "cosine,warmup=300",
+     .schedule = "cosine,warmup=500",
      .batch = 128,
-     .steps = 2940,
+     .steps = 4900,
      .evals = 4,
      .hold_out = 5000,
-     .rate = 0.5, /* in the search for 980 steps 0.62 was best */
+     .rate = 1, /* dense after 2,940 steps: 92.2 % at 0.25, 92.9 % at 0.5, 93.2 % at 1 */
      .sign_rate = 1e-3},
     {.id = "resnet50-cifar10",
      .model = "resnet50",

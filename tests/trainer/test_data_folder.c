@@ -351,7 +351,7 @@ static void damaged_image_stops_the_run(void **state) {
         int status = fgt_job_train(&job, NULL, &report);
         stderr_capture_end(&c);
         assert_int_equal(status, FGIO_EXIT_FAIL);
-        if (strstr(c.text, files[i]) == NULL || strstr(c.text, "invalid JPEG: Premature end") == NULL)
+        if (strstr(c.text, files[i]) == NULL || strstr(c.text, "invalid JPEG: ") == NULL) /* then libjpeg's text */
             fail_msg("the message is '%s'", c.text);
         remove_all(root);
     }

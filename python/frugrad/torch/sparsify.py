@@ -1,4 +1,4 @@
-"""Sparse weights while training: gradual pruning, n of every m, or masks that move (RigL).
+"""Sparse weights while training: gradual pruning of weights or of whole units, n of every m, or masks that move (RigL).
 
     sparsify = frugrad.torch.Sparsify(model, optimizer, "magnitude:density=0.1", total_steps=10000)
     state = frugrad.torch.DDPState(model, "frugrad", optimizer, sparsify=sparsify)
@@ -7,18 +7,20 @@
     sparsify.step()
 """
 
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 import torch
 
 from .._core import Config, Tensor
-from . import sparse_masks
+from . import sparse_masks, sparse_units
 from ._group import Group
 from .checks import refuse_sharded, require_model, require_optimizer
 from .convert import ConvertedOptimizer, bare
+from .find_units import find_layers
 from .roles import describe
 from .sparse_masks import Growth, Masked
-from .sparse_options import parse
+from .sparse_options import UNIT_KINDS, parse
+from .sparse_units import Named, UnitLayer, layer_of
 
 _VERSION = 1
 _SAVED = ("master", "selected", "squares")  # of the straight-through phase
@@ -66,7 +68,8 @@ class Sparsify:
     """
 
     def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, text: str = "magnitude", *,
-                 total_steps: int, process_group: Any = None, skip: Sequence[str] = (), pretrained: bool = False):
+                 total_steps: int, process_group: Any = None, skip: Sequence[str] = (), pretrained: bool = False,
+                 units: Optional[Sequence[Union[UnitLayer, Sequence[Union[Named, int]]]]] = None):
         model = require_model(model, "Sparsify")
         refuse_sharded(model, "Sparsify")
         model = getattr(model, "_orig_mod", model)
@@ -77,10 +80,8 @@ class Sparsify:
         self.step_count = 0
         self._optimizer = bare(require_optimizer(optimizer, "Sparsify"))
         self._group = process_group
-        known = describe(model)
-        named = [(known[id(p)], p) for p in model.parameters() if p.requires_grad]
-        self._masked: List[Tuple[Tensor, torch.nn.Parameter]] = [
-            (t, p) for t, p in named if len(t.shape) >= 2 and t.role != "embedding" and not any(s in t.name for s in skip)]
+        self._model, self.unit_layers = model, self._find_units(model, units, skip)
+        self._masked: List[Tuple[Tensor, torch.nn.Parameter]] = self._list_masked(skip)
         if not self._masked:
             raise ValueError("Sparsify: the model has no matrix or kernel to prune")
         self.masks: Dict[str, torch.Tensor] = {
@@ -97,11 +98,34 @@ class Sparsify:
             Group(process_group).broadcast(model.parameters())
         self._begin(pretrained)
 
+    def _find_units(self, model: torch.nn.Module, given: Optional[Sequence[Any]], skip: Sequence[str]) -> List[UnitLayer]:
+        kind = self.options.kind
+        if kind not in UNIT_KINDS:
+            if given is not None:
+                raise ValueError(f"Sparsify: units= is for {', '.join(UNIT_KINDS)}, not for {kind}")
+            return []
+        layers = find_layers(model, kind, skip) if given is None else [layer_of(model, layer) for layer in given]
+        if not layers:
+            raise ValueError(f"Sparsify: {kind}: found none that can be pruned: no convolution or linear layer whose outputs"
+                             " one other layer alone reads, and no attention with a number of heads that is looked for."
+                             ' Give them as units=, such as units=[("fc1", "fc2")]')
+        return layers
+
+    def _list_masked(self, skip: Sequence[str]) -> List[Tuple[Tensor, torch.nn.Parameter]]:
+        """The parameters that get masks: those of the units, or matrices and kernels."""
+        known = describe(self._model)
+        named = [(known[id(p)], p) for p in self._model.parameters() if p.requires_grad]
+        if self.unit_layers:
+            sliced = {s.name for layer in self.unit_layers for s in layer.slices}
+            return [(t, p) for t, p in named if t.name in sliced]
+        return [(t, p) for t, p in named
+                if len(t.shape) >= 2 and t.role != "embedding" and not any(s in t.name for s in skip)]
+
     @torch.no_grad()
     def _begin(self, pretrained: bool) -> None:
         norms = [p.norm() for _, p in self._masked]
         self._change_masks()
-        if self.options.is_due(0, self.total_steps) and not pretrained:
+        if self.options.is_due(0, self.total_steps) and not pretrained and not self.unit_layers:
             for (_, p), norm in zip(self._masked, norms):
                 p.mul_(norm / p.norm().clamp(min=1e-30))
 
@@ -131,6 +155,21 @@ class Sparsify:
         for t, p in self._masked:
             p.mul_(self.masks[t.name].view(p.shape))
 
+    @torch.no_grad()
+    def remove_units(self) -> int:
+        """Remove pruned channels and neurons from the model, which computes the same with smaller tensors. Returns how
+        many. After the last update of masks; where training continues, make DDP and ``DDPState`` again. Attention heads
+        stay, as zeros: a module computes their length in its own way.
+        """
+        last = self.options.last_step(self.total_steps)
+        if not self.unit_layers or self.step_count < last:
+            raise ValueError(f"Sparsify: remove_units() is for {', '.join(UNIT_KINDS)}, after the last update of masks at"
+                             f" step {last}; this is {self.options.kind} at step {self.step_count}")
+        before = sum(layer.units for layer in self.unit_layers)
+        self.unit_layers = sparse_units.remove(self._model, self._optimizer, self.unit_layers, self.masks)
+        self._masked, self._hook = self._list_masked(()), None
+        return before - sum(layer.units for layer in self.unit_layers)
+
     # ---- masks
 
     def _tensors(self) -> List[Masked]:
@@ -149,8 +188,13 @@ class Sparsify:
 
     def _update(self) -> None:
         before, tensors = self.masks, self._tensors()
-        changed = sparse_masks.update(self.options, tensors, list(before.values()), self.step_count, self.total_steps,
-                                      self._exchange_growth)
+        if self.unit_layers:
+            share = self.options.density_at(self.step_count, self.total_steps)
+            weights = {t.name: p for t, p in self._masked}
+            changed = list(sparse_units.prune(self.unit_layers, weights, before, share).values())
+        else:
+            changed = sparse_masks.update(self.options, tensors, list(before.values()), self.step_count, self.total_steps,
+                                          self._exchange_growth)
         packed = [sparse_masks.pack_bits(mask) for mask in changed]
         Group(self._group).broadcast(packed)
         self.masks = {name: sparse_masks.unpack_bits(bits, len(mask)) for (name, mask), bits in zip(before.items(), packed)}
@@ -244,7 +288,8 @@ class Sparsify:
         """A parameter as it is exchanged: where weights are pruned, a row of those that stay."""
         mask = self.masks.get(tensor.name)
         kept = tensor.elements if mask is None else int(mask.sum())
-        return tensor if kept == tensor.elements else Tensor(tensor.name, (1, kept), tensor.role)
+        shape = (1, kept) if len(tensor.shape) > 1 else (kept,)
+        return tensor if kept == tensor.elements else Tensor(tensor.name, shape, tensor.role)
 
     def kept_index(self, params: Sequence[torch.Tensor]) -> Optional[torch.Tensor]:
         """The positions of weights that stay in a bucket of these parameters; None: all stay."""

@@ -215,7 +215,7 @@ class Finding(unittest.TestCase):
                                                   UnitSlice("h.1.attn.c_attn.bias", 0, 3, 16),
                                                   UnitSlice("h.1.attn.c_proj.weight", 0, 1, 16, True, True)), True))
         layers = find_layers(Torch(), "units")
-        self.assertEqual([(layer.units, layer.heads) for layer in layers], [(64, False), (4, True), (8, True)])
+        self.assertEqual([(layer.units, layer.fixed) for layer in layers], [(64, False), (4, True), (8, True)])
         self.assertEqual([(s.name, s.axis, s.parts, s.length, s.scored) for s in layers[2].slices], [
             ("attention.q_proj_weight", 0, 1, 4, False), ("attention.k_proj_weight", 0, 1, 4, False),
             ("attention.v_proj_weight", 0, 1, 4, True), ("attention.in_proj_bias", 0, 3, 4, False),
@@ -223,7 +223,7 @@ class Finding(unittest.TestCase):
             ("attention.out_proj.weight", 1, 1, 4, True)])
         for name, layers, heads in (("gpt2-small:layers=2,width=64,heads=4", 2, 4), ("bert-small:layers=2", 3, 8)):
             found = find_layers(parse_model(name).build(99), "units")
-            self.assertEqual([layer.units for layer in found if layer.heads], [heads] * 2)
+            self.assertEqual([layer.units for layer in found if layer.fixed], [heads] * 2)
             self.assertEqual(len({*readers(found)}), layers + 2)  # of BERT also the pooler
 
     def test_gates_and_activations_of_several_steps(self):
@@ -278,6 +278,24 @@ class Finding(unittest.TestCase):
 
         self.assertEqual(len(find_layers(Inner(), "channels")), 1)
         self.assertEqual(readers(find_layers(Outer(), "channels")), ["list.1.mlp.c_proj.weight"])
+
+    def test_the_model_is_as_before(self):
+        def forward(self, x):
+            self.seen, self.count = x, getattr(self, "count", 0) + 1
+            return self.b(torch.relu(self.a(x)))
+
+        model = Called(forward)
+        before = dict(model.__dict__)
+        self.assertEqual(len(find_layers(model, "channels")), 1)
+        self.assertEqual(model.__dict__, before)
+
+    def test_blocks_that_are_used_twice(self):
+        model = GPT2()
+        model.h[1] = model.h[0]
+        self.assertEqual(find_layers(model, "units"), [])
+        model = GPT2()
+        model.h[1].mlp.c_proj = model.h[0].mlp.c_proj
+        self.assertEqual(find_layers(model, "channels"), [])
 
     def test_frozen_and_skipped_ones_stay(self):
         model = LeNet()
@@ -388,9 +406,18 @@ class Pruning(unittest.TestCase):
         _, sparse = sparsify(model, "heads:from=0,until=0", units=[("0", "2", 4)])
         self.assertEqual(sparse.unit_layers[0].slices[0], UnitSlice("0.weight", 0, 1, 2, True))
         _, sparse = sparsify(model, "heads:from=0,until=0", units=sparse.unit_layers)
-        for wrong in (["0"], ["0", "1", "2"], ["0", "nothing"], ["2", "0"], [4, "0", "2"], ["0", "2", 3], ["0", "2", 4, 4]):
+        for wrong in (["0"], ["0", "1", "2"], ["0", "nothing"], ["2", "0"], [4, "0", "2"], ["0", "2", 3], ["0", "2", 4, 4],
+                      ["0", "2", -4], ["0", "2", 0]):
             with self.assertRaises(ValueError):
                 sparsify(model, "channels", units=[tuple(wrong)])
+        for wrong in ("0", UnitLayer(8, (UnitSlice("0.weight", 0),)), UnitLayer(8, (UnitSlice("2.weight", 1, 2, reads=True),)),
+                      UnitLayer(8, (UnitSlice("0.nothing", 0), UnitSlice("2.weight", 1, reads=True)))):
+            with self.assertRaisesRegex(ValueError, "units="):
+                sparsify(model, "channels", units=[wrong])
+        model[2].weight.requires_grad = False
+        with self.assertRaisesRegex(ValueError, "no trainable parameter '2.weight'"):
+            sparsify(model, "channels", units=[("0", "2")])
+        model[2].weight.requires_grad = True
         with self.assertRaisesRegex(ValueError, "units= is for channels"):
             sparsify(model, "magnitude", units=[("0", "2")])
 
@@ -421,6 +448,13 @@ class Removal(unittest.TestCase):
         self.assertEqual((lenet.conv1.out_channels, lenet.conv2.in_channels, lenet.conv2.out_channels), (3, 3, 8))
         self.assertEqual((lenet.fc1.in_features, lenet.fc1.out_features, lenet.fc3.in_features), (200, 60, 42))
 
+    def test_a_number_in_the_code_keeps_the_channels(self):
+        model = Called(lambda m, x: m.c(m.b(F.relu(m.a(x))).view(-1, 40)))
+        model.a, model.b, model.c = nn.Conv2d(1, 8, 3), nn.Conv2d(8, 10, 3), nn.Linear(40, 2)
+        sparse = self.smaller(model, torch.randn(3, 1, 6, 6))
+        self.assertEqual([(layer.units, layer.fixed) for layer in sparse.unit_layers], [(4, False), (10, True)])
+        self.assertEqual(int((model.c.weight != 0).sum()), 40)
+
     def test_heads_stay_as_zeros(self):
         model = GPT2()
         sparse = self.smaller(model, torch.randn(2, 5, 96), "units:density=0.5,from=0,until=0")
@@ -443,6 +477,32 @@ class Removal(unittest.TestCase):
                 losses.append(train(each, x, optimizer, sparse, 6))
             torch.testing.assert_close(*map(torch.tensor, losses), rtol=2e-3, atol=1e-5)
             self.assertEqual(tuple(other.layer2[0].conv2.weight.shape), (16, 8, 3, 3))
+
+    def test_a_checkpoint_of_the_whole_model(self):
+        model, x = ResNet(), torch.randn(4, 3, 12, 12)
+        optimizer, sparse = sparsify(model, "channels")
+        train(model, x, optimizer, sparse, 4)
+        again = ResNet()
+        _, loaded = sparsify(again, "channels")
+        again.load_state_dict(model.state_dict())
+        loaded.load_state_dict(sparse.state_dict())
+        self.assertEqual(loaded.remove_units(), 12)
+        torch.testing.assert_close(again.eval()(x), model.eval()(x), rtol=1e-4, atol=1e-5)
+
+    def test_the_program_removes_heads_from_a_file(self):
+        program, model = os.environ.get("FRUGRAD"), GPT2()
+        if not program:
+            self.skipTest("no program")
+        sparsify(model, "units:from=0,until=0")
+        with tempfile.TemporaryDirectory() as folder:
+            whole, small = (Path(folder) / f"{name}.safetensors" for name in ("whole", "small"))
+            write_safetensors(whole, floats_of(model))
+            ran = subprocess.run([program, "prune", whole, "--units", "zeros", "--model", "gpt2:layers=2,width=96,heads=6",
+                                  "-o", small], capture_output=True, text=True, timeout=60)
+            self.assertEqual(ran.returncode, 0, ran.stderr)
+            shapes = {name: tuple(tensor.shape) for name, tensor in read_safetensors(small).items()}
+        self.assertEqual((shapes["h.1.attn.c_attn.weight"], shapes["h.1.attn.c_proj.weight"], shapes["h.1.mlp.c_fc.weight"]),
+                         ((96, 144), (48, 96), (96, 192)))
 
     def test_not_before_the_last_update(self):
         model = chain(nn.ReLU())

@@ -80,6 +80,17 @@ def _graphs(module: nn.Module, path: str, whole: Set[nn.Module]) -> List[Tuple[s
     return [(path, graph), *inside]
 
 
+def _trace_parts(model: nn.Module) -> List[Tuple[str, fx.Graph]]:
+    """The graphs of a model. What its code stores in attributes meanwhile is no tensor, and is forgotten."""
+    before = {module: dict(module.__dict__) for module in model.modules()}
+    try:
+        return _graphs(model, "", set())
+    finally:
+        for module, attributes in before.items():
+            module.__dict__.clear()
+            module.__dict__.update(attributes)
+
+
 # ---- channels and neurons
 
 class _Units:
@@ -89,6 +100,7 @@ class _Units:
         self.makers, self.readers = [maker], []  # type: List[str], List[str]
         self.dims = dims  # of pixels; 0: of a linear layer
         self.lost = False
+        self.fixed = False  # the code of the model has their number
 
 
 class _Flow(NamedTuple):
@@ -112,7 +124,7 @@ class _Graph:
             if out is not None:
                 self.flows[node] = out
         used = {path + str(node.target) for node in graph.nodes if node.op == "get_attr"}
-        self.layers = [(u.makers, u.readers[0]) for u in self.units if not u.lost and len(u.readers) == 1
+        self.layers = [(u.makers, u.readers[0], u.fixed) for u in self.units if not u.lost and len(u.readers) == 1
                        and not any(f"{m}.weight" in used or f"{m}.bias" in used for m in (*u.makers, *u.readers))]
 
     def _lose(self, flows: Iterable[_Flow]) -> None:
@@ -149,10 +161,11 @@ class _Graph:
         name = "" if node.op not in ("call_function", "call_method") else name
         if name in _SIZES and not (name == "getattr" and node.args[1] not in ("shape", "ndim", "dtype", "device")):
             return None
-        arguments = dict(enumerate(node.args[1:]), **node.kwargs)
+        arguments: Dict[Any, Any] = {**dict(enumerate(node.args[1:])), **node.kwargs}
         start = arguments.get(0, arguments.get("start_dim", 0)), arguments.get(1, arguments.get("end_dim", -1))
         sizes = node.args[1] if len(node.args) == 2 and isinstance(node.args[1], (tuple, list)) else node.args[1:]
         if name in ("view", "reshape") and flows[0].form == "maps" and len(sizes) == 2:
+            flows[0].units.fixed |= sizes[1] != -1
             return flows[0]._replace(form="flat")
         if name == "mean" and flows[0].form == "maps":
             return self._mean(flows[0], arguments)
@@ -197,19 +210,19 @@ class _Graph:
 
 
 def _channels(model: nn.Module, modules: Mapping[str, nn.Module]) -> List[UnitLayer]:
-    found: List[Tuple[List[str], str]] = []
+    found: List[Tuple[List[str], str, bool]] = []
     seen: Set[str] = set()  # a module around others was traced first, and its graph has more that may read the units
-    for path, graph in _graphs(model, "", set()):
+    for path, graph in _trace_parts(model):
         known = _Graph(graph, path, modules)
-        found += [(makers, reader) for makers, reader in known.layers if seen.isdisjoint({*makers, reader})]
+        found += [layer for layer in known.layers if seen.isdisjoint({*layer[0], layer[1]})]
         seen |= {path + str(target) for target in known.calls}
     for path, module in modules.items():
         if isinstance(module, (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)):
-            found.append(([_join(path, "linear1")], _join(path, "linear2")))
+            found.append(([_join(path, "linear1")], _join(path, "linear2"), False))
     layers = []
-    for makers, reader in found:
+    for makers, reader, fixed in found:
         try:
-            layers.append(make_layer(modules, makers, reader))
+            layers.append(make_layer(modules, makers, reader, fixed=fixed))
         except ValueError:  # sizes that are no multiple of the units: something else was between them
             continue
     return layers
@@ -264,8 +277,8 @@ def _heads(modules: Mapping[str, nn.Module], skip: Sequence[str]) -> List[UnitLa
 
 def find_layers(model: nn.Module, kind: str, skip: Sequence[str] = ()) -> List[UnitLayer]:
     """The layers of channels, heads or units (both); without those that share tensors or have frozen or skipped ones."""
-    modules = dict(model.named_modules())
-    uses = Counter(id(p) for _, m in model.named_modules(remove_duplicate=False) for p in m._parameters.values())
+    modules = dict(model.named_modules(remove_duplicate=False))
+    uses = Counter(id(p) for m in modules.values() for p in m._parameters.values())
     free = {name for name, p in model.named_parameters()
             if p.requires_grad and uses[id(p)] == 1 and not any(part in name for part in skip)}
     free |= {name for name, _ in model.named_buffers()}

@@ -34,7 +34,7 @@ class UnitLayer(NamedTuple):
 
     units: int
     slices: Tuple[UnitSlice, ...]
-    heads: bool = False
+    fixed: bool = False  # the model's code has their number, so that they cannot be removed: heads, view(-1, 400)
 
 
 # ---- layers of modules
@@ -63,7 +63,8 @@ def _slice(name: str, size: int, units: int, axis: int, length: int = 0, scored:
     return UnitSlice(name, axis, parts, length, scored, reads)
 
 
-def make_layer(modules: Mapping[str, nn.Module], makers: Sequence[str], reader: str, heads: int = 0) -> UnitLayer:
+def make_layer(modules: Mapping[str, nn.Module], makers: Sequence[str], reader: str, heads: int = 0,
+               fixed: bool = False) -> UnitLayer:
     """The layer of modules that make the units, with their norms, and the one that reads them.
 
     heads   their number, if the units are heads: the last of the modules makes the values, or all three
@@ -81,19 +82,33 @@ def make_layer(modules: Mapping[str, nn.Module], makers: Sequence[str], reader: 
                 axis = int(input_first(module) and own == "weight")
                 slices.append(_slice(f"{name}.{own}", tensor.shape[axis], units, axis, reads.length if heads else 0,
                                      own == "weight" and name in scored))
-    return UnitLayer(units, (*slices, reads), heads > 0)
+    return UnitLayer(units, (*slices, reads), fixed or heads > 0)
+
+
+def _check(model: nn.Module, layer: UnitLayer) -> UnitLayer:
+    tensors = {**dict(model.named_buffers()), **{name: p for name, p in model.named_parameters() if p.requires_grad}}
+    for s in layer.slices:
+        if s.name not in tensors:
+            raise ValueError(f"Sparsify, units=: the model has no trainable parameter {s.name!r}")
+        shape = tensors[s.name].shape
+        if not 0 <= s.axis < len(shape) or min(layer.units, s.parts, s.length) < 1 or (
+                s.parts * layer.units * s.length != shape[s.axis]):
+            raise ValueError(f"Sparsify, units=: {s.name} of shape {tuple(shape)} does not have {layer.units} units: {s}")
+    if [isinstance(tensors[s.name], nn.Parameter) for s in layer.slices if s.reads] != [True]:
+        raise ValueError("Sparsify, units=: one parameter of a layer reads its units")
+    return layer
 
 
 def layer_of(model: nn.Module, given: Union[UnitLayer, Sequence[Union[Named, int]]]) -> UnitLayer:
     """A layer that was given as modules or their names: the last one reads the units of the others. A number behind
     them is that of heads."""
     if isinstance(given, UnitLayer):
-        return given
+        return _check(model, given)
     modules = dict(model.named_modules())
     paths = {id(module): path for path, module in modules.items()}
     names = [x if isinstance(x, str) else paths.get(id(x), "") for x in given if not isinstance(x, int)]
     heads = [x for x in given if isinstance(x, int)]
-    if len(names) < 2 or heads != list(given[len(names):]) or len(heads) > 1:
+    if isinstance(given, str) or len(names) < 2 or list(given[len(names):]) != [n for n in heads[:1] if n > 0]:
         raise ValueError(f"Sparsify, units=: {given!r}: expected modules or their names, of which the last one reads the"
                          " units of the others, and for attention the number of heads")
     for name in names:
@@ -105,7 +120,7 @@ def layer_of(model: nn.Module, given: Union[UnitLayer, Sequence[Union[Named, int
         if not between and (weight is None or weight.dim() < 2 or groups != 1):
             raise ValueError(f"Sparsify, units=: {name!r} is a {type(module).__name__}; expected linear layers and"
                              " convolutions without groups, with batch norms between them")
-    return make_layer(modules, names[:-1], names[-1], *heads)
+    return _check(model, make_layer(modules, names[:-1], names[-1], sum(heads)))
 
 
 # ---- masks
@@ -166,13 +181,13 @@ def _set_sizes(module: nn.Module) -> None:
 
 def remove(model: nn.Module, optimizer: torch.optim.Optimizer, layers: Sequence[UnitLayer],
            masks: Dict[str, torch.Tensor]) -> List[UnitLayer]:
-    """Remove pruned channels and neurons from a model, from the states of its optimizer and from the masks. Heads stay,
-    because a module computes their number and length in its own way. Wants no_grad."""
+    """Remove pruned units from a model, from the states of its optimizer and from the masks. Returns the layers as they
+    are then. Wants no_grad."""
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     left = []
     for layer in layers:
         kept = unpruned(layer, tensors, masks)
-        if layer.heads or bool(kept.all()):
+        if layer.fixed or bool(kept.all()):
             left.append(layer)
             continue
         for s in layer.slices:

@@ -34,15 +34,23 @@ def _finite(gradient: torch.Tensor) -> torch.Tensor:
 class Sparsify:
     """Prunes the weights of a model while it is trained: ``step()`` after each step of the optimizer.
 
-    model          the model, or the DDP around it. Matrices and kernels get masks; embeddings, biases and norms do not
+    model          the model, or the DDP around it. Matrices and kernels get masks; embeddings, biases and norms do not,
+                   but for whole units
     optimizer      the one that updates its weights, converted by ``frugrad.torch.optimizer()`` or not
     text           how, as ``frugrad train --sparse`` has it (docs/sparse-weights.md): ``magnitude``, ``rigl`` or ``nm``,
-                   with options behind a colon, as "rigl:density=0.2,layers=global"; ``zeros`` keeps what is zero
+                   with options behind a colon, as "rigl:density=0.2,layers=global"; ``zeros`` keeps what is zero;
+                   ``channels``, ``heads`` or ``units`` prunes whole channels and neurons, attention heads, or both
     total_steps    the length of training in optimizer steps: times in the text are shares of it
     process_group  that of the DDP; None: the default group
-    skip           parts of names of parameters that stay dense
+    skip           parts of names of parameters that stay dense; layers of units with such a parameter stay whole
     pretrained     the weights have been trained. Otherwise, where the first mask is that of random weights, those that
-                   stay are multiplied so that the norm of each tensor stays
+                   stay are multiplied so that the norm of each tensor stays, but for units
+    units          the layers of units, where they are not to be found in the model: a list of tuples of modules or
+                   their names, of which the last one reads the outputs of the others, as ("conv1", "bn1", "conv2");
+                   of attention with the number of heads, as ("q", "k", "v", "out", 8); or of ``UnitLayer``
+
+    ``unit_layers`` has what was found or given. A pruned unit has no weight left: neither those that make its output,
+    with biases and batch norm, nor those that read it. ``remove_units()`` then makes the model smaller.
 
     Pruned weights are zero. Weights at the beginning and masks are those of the first rank, on all ranks: all ranks make
     the object. Give it to ``DDPState`` as ``sparsify=``: then frames have nothing of pruned weights, and no residual is
@@ -65,6 +73,16 @@ class Sparsify:
     ...     sparsify.step()
     >>> sparsify.density, int((model.weight != 0).sum())
     (0.2, 200)
+
+    Whole neurons, before the first step:
+
+    >>> model = torch.nn.Sequential(torch.nn.Linear(100, 60), torch.nn.ReLU(), torch.nn.Linear(60, 10))
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> sparsify = frugrad.torch.Sparsify(model, optimizer, "units:density=0.5,from=0,until=0", total_steps=4)
+    >>> [(layer.units, [s.name for s in layer.slices]) for layer in sparsify.unit_layers]
+    [(60, ['0.weight', '0.bias', '2.weight'])]
+    >>> sparsify.remove_units(), model[0]
+    (30, Linear(in_features=100, out_features=30, bias=True))
     """
 
     def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, text: str = "magnitude", *,
@@ -157,9 +175,11 @@ class Sparsify:
 
     @torch.no_grad()
     def remove_units(self) -> int:
-        """Remove pruned channels and neurons from the model, which computes the same with smaller tensors. Returns how
-        many. After the last update of masks; where training continues, make DDP and ``DDPState`` again. Attention heads
-        stay, as zeros: a module computes their length in its own way.
+        """Remove pruned units from the model, which computes the same with smaller tensors. Returns how many were removed.
+
+        After the last update of masks; where training continues, make DDP and ``DDPState`` again. Units of layers that
+        are ``fixed`` stay, as zeros: the model's code has their number, as of attention heads and in ``view(-1, 400)``;
+        write ``flatten(1)`` there.
         """
         last = self.options.last_step(self.total_steps)
         if not self.unit_layers or self.step_count < last:

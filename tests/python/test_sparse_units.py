@@ -250,6 +250,7 @@ class Finding(unittest.TestCase):
                 ("output", Called(lambda m, x: (lambda y: (y, m.b(y)))(m.a(x)))),
                 ("weights", Called(lambda m, x: m.b(m.a(x)) @ m.a.weight)),
                 ("constant", Called(lambda m, x: m.b(m.a(x) * m.c.bias))),
+                ("rows of channels", nn.Sequential(nn.Conv2d(1, 4, 3), Called(lambda m, x: x.view(x.size(0) * 4, -1)), nn.Linear(16, 2))),
                 ("mean", Called(lambda m, x: m.b(m.a(x).mean(1, keepdim=True)))),
                 ("index", Called(lambda m, x: m.b(m.a(x)[..., [0] * 12])))):
             self.assertEqual(find_layers(model, "channels"), [], name)
@@ -399,7 +400,7 @@ class Pruning(unittest.TestCase):
         model = nn.Sequential(nn.Linear(6, 8), nn.LayerNorm(8), nn.Linear(8, 4))
         with self.assertRaisesRegex(ValueError, "units="):
             sparsify(model, "channels")
-        with self.assertRaisesRegex(ValueError, "heads: found none"):
+        with self.assertRaisesRegex(ValueError, "heads: the model has no attention"):
             sparsify(chain(nn.ReLU()), "heads")
         _, sparse = sparsify(model, "channels:from=0,until=0", units=[("0", model[2])])
         self.assertEqual({name: int(mask.sum()) for name, mask in sparse.masks.items()}, {"0.weight": 24, "0.bias": 4, "2.weight": 16})

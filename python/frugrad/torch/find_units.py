@@ -35,6 +35,13 @@ def _plain(name: str) -> str:
     return name.replace("_", "").lower()
 
 
+def _name(node: fx.Node) -> str:
+    """The name of a function or method, without underscores; of other nodes empty."""
+    if node.op not in ("call_function", "call_method"):
+        return ""
+    return _plain(node.target if isinstance(node.target, str) else getattr(node.target, "__name__", ""))
+
+
 def _join(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
@@ -97,7 +104,8 @@ class _Units:
     """Outputs that have the same units, and what reads them."""
 
     def __init__(self, maker: str, dims: int):
-        self.makers, self.readers = [maker], []  # type: List[str], List[str]
+        self.makers: List[str] = [maker]
+        self.readers: List[str] = []
         self.dims = dims  # of pixels; 0: of a linear layer
         self.lost = False
         self.fixed = False  # the code of the model has their number
@@ -156,15 +164,18 @@ class _Graph:
         units = outputs(self.modules[flow.units.makers[0]])
         return outputs(norm) == units or (flow.form == "flat" and outputs(norm) % units == 0)
 
+    def _is_batch(self, size: Any) -> bool:
+        """Whether the first size of a view is the number of samples: -1, a number, size(0) or shape[0]."""
+        return not isinstance(size, fx.Node) or (_name(size) in ("size", "getitem") and size.args[1:] == (0,))
+
     def _function(self, node: fx.Node, flows: List[_Flow]) -> Optional[_Flow]:
-        name = _plain(node.target if isinstance(node.target, str) else getattr(node.target, "__name__", ""))
-        name = "" if node.op not in ("call_function", "call_method") else name
+        name = _name(node)
         if name in _SIZES and not (name == "getattr" and node.args[1] not in ("shape", "ndim", "dtype", "device")):
             return None
         arguments: Dict[Any, Any] = {**dict(enumerate(node.args[1:])), **node.kwargs}
         start = arguments.get(0, arguments.get("start_dim", 0)), arguments.get(1, arguments.get("end_dim", -1))
         sizes = node.args[1] if len(node.args) == 2 and isinstance(node.args[1], (tuple, list)) else node.args[1:]
-        if name in ("view", "reshape") and flows[0].form == "maps" and len(sizes) == 2:
+        if name in ("view", "reshape") and flows[0].form == "maps" and len(sizes) == 2 and self._is_batch(sizes[0]):
             flows[0].units.fixed |= sizes[1] != -1
             return flows[0]._replace(form="flat")
         if name == "mean" and flows[0].form == "maps":
@@ -217,7 +228,7 @@ def _channels(model: nn.Module, modules: Mapping[str, nn.Module]) -> List[UnitLa
         found += [layer for layer in known.layers if seen.isdisjoint({*layer[0], layer[1]})]
         seen |= {path + str(target) for target in known.calls}
     for path, module in modules.items():
-        if isinstance(module, (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)):
+        if type(module) in (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer):
             found.append(([_join(path, "linear1")], _join(path, "linear2"), False))
     layers = []
     for makers, reader, fixed in found:

@@ -106,7 +106,7 @@ def layer_of(model: nn.Module, given: Union[UnitLayer, Sequence[Union[Named, int
         return _check(model, given)
     modules = dict(model.named_modules())
     paths = {id(module): path for path, module in modules.items()}
-    names = [x if isinstance(x, str) else paths.get(id(x), "") for x in given if not isinstance(x, int)]
+    names = [x if isinstance(x, str) else paths.get(id(x), repr(x)) for x in given if not isinstance(x, int)]
     heads = [x for x in given if isinstance(x, int)]
     if isinstance(given, str) or len(names) < 2 or list(given[len(names):]) != [n for n in heads[:1] if n > 0]:
         raise ValueError(f"Sparsify, units=: {given!r}: expected modules or their names, of which the last one reads the"
@@ -172,7 +172,8 @@ def _set_sizes(module: nn.Module) -> None:
     if isinstance(module, _NORMS):
         module.num_features = len(module.weight if module.weight is not None else module.running_mean)
         return
-    sizes = module.weight.shape[:2] if input_first(module) else module.weight.shape[1::-1]
+    weight = getattr(module, "weight", torch.empty(0, 0))
+    sizes = weight.shape[:2] if input_first(module) else weight.shape[1::-1]
     for names, size in zip((("in_features", "in_channels", "nx"), ("out_features", "out_channels", "nf")), sizes):
         for name in names:
             if hasattr(module, name):

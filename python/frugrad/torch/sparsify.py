@@ -124,9 +124,11 @@ class Sparsify:
             return []
         layers = find_layers(model, kind, skip) if given is None else [layer_of(model, layer) for layer in given]
         if not layers:
-            raise ValueError(f"Sparsify: {kind}: found none that can be pruned: no convolution or linear layer whose outputs"
-                             " one other layer alone reads, and no attention with a number of heads that is looked for."
-                             ' Give them as units=, such as units=[("fc1", "fc2")]')
+            outputs = "convolution or linear layer whose outputs one other layer alone reads, in a part that torch.fx can trace"
+            attention = "attention with as many heads of keys and values as of queries, and a known name"
+            wanted = {"channels": outputs, "heads": attention}.get(kind, f"{outputs}, or {attention}")
+            raise ValueError(f"Sparsify: {kind}: the model has no {wanted}. Give the layers as units=, such as"
+                             ' units=[("fc1", "fc2")]; docs/sparse-weights.md')
         return layers
 
     def _list_masked(self, skip: Sequence[str]) -> List[Tuple[Tensor, torch.nn.Parameter]]:

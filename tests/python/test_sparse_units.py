@@ -125,6 +125,45 @@ class GPT2(nn.Module):
         return x
 
 
+class Dense(nn.Module):
+    """Parts of BERT in transformers: a linear layer, and what is done behind it."""
+
+    def __init__(self, a, b, function):
+        super().__init__()
+        self.dense, self.LayerNorm, self.function = nn.Linear(a, b), nn.LayerNorm(b), function
+
+    def forward(self, *x):
+        return self.function(self, self.dense(x[0]), *x[1:])
+
+
+class BertSelf(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.num_attention_heads = heads
+        self.query, self.key, self.value = (nn.Linear(width, width) for _ in range(3))
+
+    def forward(self, x):
+        q, k, v = (part(x).view(*x.shape[:2], self.num_attention_heads, -1).transpose(1, 2)
+                   for part in (self.query, self.key, self.value))
+        return ((q @ k.transpose(-1, -2)).softmax(-1) @ v).transpose(1, 2).reshape(x.shape)
+
+
+class Bert(nn.Module):
+    def __init__(self, width=24, heads=3):
+        super().__init__()
+        self.attention = nn.ModuleDict({"self": BertSelf(width, heads), "output": Dense(width, width, self.add)})
+        self.intermediate = Dense(width, 4 * width, lambda part, y: F.gelu(y))
+        self.output = Dense(4 * width, width, self.add)
+
+    @staticmethod
+    def add(part, y, x):
+        return part.LayerNorm(y + x)
+
+    def forward(self, x):
+        x = self.attention["output"](self.attention["self"](x), x)
+        return self.output(self.intermediate(x), x)
+
+
 class Torch(nn.Module):
     """A block of torch.nn, attention, and a layer around it."""
 
@@ -362,6 +401,14 @@ class Pruning(unittest.TestCase):
         changed = ("attn.c_attn", "attn.c_proj.weight", "mlp.c_fc", "mlp.c_proj.weight")
         self.compare_with_program(model, [prune + "channels", prune + "heads"],
                                   tuple(f"h.{i}.{part}" for i in (0, 1) for part in changed))
+
+    def test_bert(self):
+        model = Bert()
+        for p in model.parameters():
+            nn.init.normal_(p)
+        prune = "prune IN --sparsity 0.4 --keep-shapes -o OUT --model bert-mini:layers=1,width=24,heads=3 --units "
+        self.compare_with_program(model, [prune + "channels", prune + "heads"],
+                                  ("attention.self", "attention.output.dense.weight", "intermediate.dense", "output.dense.weight"))
 
     def test_counts_follow_the_schedule_and_units_stay_pruned(self):
         model, x = chain(nn.ReLU()), torch.randn(9, 5)

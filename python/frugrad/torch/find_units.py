@@ -3,8 +3,8 @@
 Channels and neurons: ``torch.fx`` records which operation reads what. The outputs of a convolution or linear layer are
 followed through batch norms, activations, dropout, pooling and flattening, to the one layer that reads them. Anything
 else that has them as an input (a sum, a norm across channels, a second layer, the output of the model) means that they
-are no layer. A module that cannot be traced is one operation in the graph of the module around it, and is traced on its
-own. Attention heads are found by the names of an attention module's parts.
+are no layer. A module that cannot be traced is one operation in the graph of the module around it, and its parts are
+traced one by one. Attention heads are found by the names of an attention module's parts.
 """
 
 from collections import Counter
@@ -58,33 +58,45 @@ def _is_linear(module: Optional[nn.Module]) -> bool:
 # ---- graphs
 
 class _Tracer(fx.Tracer):
-    def __init__(self, whole: Set[nn.Module]):
+    """Traces a model in which modules of some types are single operations."""
+
+    def __init__(self, whole: Set[type]):
         super().__init__()
         self.whole = whole
+        self.failed: Optional[type] = None  # the type of the innermost module whose code cannot be traced
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        """Whether a module is one operation of the graph."""
-        return m in self.whole or type(m).__name__ == "Conv1D" or super().is_leaf_module(m, module_qualified_name)
+        return type(m) in self.whole or type(m).__name__ == "Conv1D" or super().is_leaf_module(m, module_qualified_name)
+
+    def call_module(self, m: nn.Module, forward: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
+        try:
+            return super().call_module(m, forward, args, kwargs)
+        except Exception:
+            self.failed = self.failed or type(m)
+            raise
 
 
-def _trace(module: nn.Module, whole: Set[nn.Module]) -> Optional[fx.Graph]:
-    try:
-        return _Tracer(whole).trace(module)
-    except Exception:  # noqa: BLE001  whatever the code of a model does when its inputs have no numbers
-        return None
+def _trace(module: nn.Module, whole: Set[type]) -> Optional[fx.Graph]:
+    """The graph of a module; None: its own code cannot be traced. Adds types of modules inside that cannot to whole."""
+    while True:
+        tracer = _Tracer(whole)
+        try:
+            return tracer.trace(module)
+        except Exception:  # noqa: BLE001  whatever the code of a model does when its inputs have no numbers
+            if tracer.failed is None or tracer.failed in whole:
+                return None
+            whole.add(tracer.failed)
 
 
-def _graphs(module: nn.Module, path: str, whole: Set[nn.Module]) -> List[Tuple[str, fx.Graph]]:
-    """The graph of a module, or those of the largest parts of it that can be traced; others are added to whole."""
-    graph, inside = _trace(module, whole), []
+def _graphs(module: nn.Module, path: str, whole: Set[type]) -> List[Tuple[str, fx.Graph]]:
+    """The graph of a module, and those of parts that are not in it because they cannot be traced."""
+    graph = _trace(module, whole)
     if graph is None:
-        parts = [(child, _graphs(child, f"{path}{name}.", whole)) for name, child in module.named_children()]
-        graph = _trace(module, whole)
-        inside = [found for child, graphs in parts if graph is None or child in whole for found in graphs]
-    if graph is None:
-        whole.add(module)
-        return inside
-    return [(path, graph), *inside]
+        return [found for name, child in module.named_children() for found in _graphs(child, f"{path}{name}.", whole)]
+    names = [str(node.target) for node in graph.nodes if node.op == "call_module"]
+    parts = [(name, module.get_submodule(name)) for name in names]
+    inside = [_graphs(part, f"{path}{name}.", whole) for name, part in parts if type(part) in whole]
+    return [(path, graph), *(found for graphs in inside for found in graphs)]
 
 
 def _trace_parts(model: nn.Module) -> List[Tuple[str, fx.Graph]]:

@@ -17,7 +17,7 @@ import torch.nn.functional as F  # noqa: E402
 
 from frugrad.torch import Sparsify, UnitLayer, UnitSlice  # noqa: E402
 from frugrad.torch.find_units import find_layers  # noqa: E402
-from frugrad.torch.sparse_units import unpruned  # noqa: E402
+from frugrad.torch.sparse_units import prune, unpruned  # noqa: E402
 from frugrad.torch.trainer.models import parse_model  # noqa: E402
 from frugrad.torch.trainer.pretrained import floats_of, read_safetensors, write_safetensors  # noqa: E402
 
@@ -300,24 +300,16 @@ class Finding(unittest.TestCase):
         self.assertEqual(len(find_layers(Called(lambda m, x: m.b(torch.relu(m.a(x)) * 2)), "channels")), 1)
 
     def test_a_graph_around_knows_more(self):
-        class Inner(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.fc1, self.fc2, self.fc3 = nn.Linear(4, 8), nn.Linear(8, 4), nn.Linear(8, 4)
-
-            def forward(self, x):
-                return self.fc2(self.fc1(x))
-
         class Outer(nn.Module):
             def __init__(self):
                 super().__init__()
-                self.list = nn.ModuleList([Inner(), GPT2Block(24, 2)])
+                self.block, self.fc = GPT2Block(24, 2), nn.Linear(96, 24)
 
             def forward(self, x):
-                return self.list[1](self.list[0](x) + self.list[0].fc3(self.list[0].fc1(x)))
+                return self.block(x) + self.fc(self.block.mlp.c_fc(x))  # a second layer that reads the neurons
 
-        self.assertEqual(len(find_layers(Inner(), "channels")), 1)
-        self.assertEqual(readers(find_layers(Outer(), "channels")), ["list.1.mlp.c_proj.weight"])
+        self.assertEqual(len(find_layers(GPT2Block(24, 2), "channels")), 1)
+        self.assertEqual(find_layers(Outer(), "channels"), [])
 
     def test_the_model_is_as_before(self):
         def forward(self, x):
@@ -424,6 +416,13 @@ class Pruning(unittest.TestCase):
                 self.assertEqual(int(rows.detach()[~kept].count_nonzero()), 0)
         self.assertEqual(counts, [12, 12, 12, 4, 4, 3, 3, 3])
         self.assertEqual(sparse.masks["0.bias"].tolist(), before.tolist())
+
+    def test_a_pruned_unit_is_not_selected_again(self):
+        layer = UnitLayer(4, (UnitSlice("a", 0, scored=True), UnitSlice("b", 1, scored=True, reads=True)))
+        masks = {"a": torch.tensor([False, True, True, True]), "b": torch.tensor([False, True, True, True])}
+        tensors = {"a": torch.zeros(4, 1), "b": torch.zeros(1, 4)}  # all are as important
+        changed = prune([layer], tensors, masks, 0.5)
+        self.assertEqual([mask.tolist() for mask in changed.values()], [[False, True, True, False]] * 2)
 
     def test_states_of_pruned_units_are_zero(self):
         model, x = chain(nn.ReLU()), torch.randn(9, 5)

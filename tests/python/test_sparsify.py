@@ -75,7 +75,8 @@ def units_on_ranks():
         before = state.stats()["bytes_sent"]
         run(ddp, optimizer, sparsify, range(16, 20))
         units = [int((p != 0).sum()) for p in model.parameters() if p.dim() == 1]
-        results.append([gather_equal(flat(model)), int((flat(model) != 0).sum()), units,
+        vectors = [list(r.shape) for name, r in sorted(state.residuals().items()) if name.endswith("bias")]
+        results.append([gather_equal(flat(model)), int((flat(model) != 0).sum()), units, vectors,
                         sum(r.numel() for r in state.residuals().values()), (state.stats()["bytes_sent"] - before) / 4])
     return results
 
@@ -146,10 +147,10 @@ class Ranks(unittest.TestCase):
         kept = 64 * 64 + 64 * 64 + 64 * 10 + 64 + 64 + 10  # also vectors
         results = support.values(support.torchrun(2, units_on_ranks, timeout=120))
         self.assertEqual(results[0], results[1])
-        for number, (alike, weights, units, residuals, sent) in enumerate(results[0]):
+        for number, (alike, weights, units, shapes, residuals, sent) in enumerate(results[0]):
             self.assertEqual((alike, weights, units), (True, kept, [64, 64, 10]))
             if number < 2:
-                self.assertEqual(residuals, kept)
+                self.assertEqual((residuals, shapes), (kept, [[64], [64], [10]]))
             self.assertLess(sent, (4 * 138 + kept // 4 + 600, kept // 4 + 600, 1.02 * 4 * kept)[number])
 
     def test_a_rank_that_differs_does_not_end_or_split_the_run(self):

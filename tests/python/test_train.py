@@ -563,12 +563,13 @@ class Sparse(Case):
     def test_units_of_transformers(self):
         with unittest.mock.patch.object(train, "_summary", lambda args, result, run, *rest: {
                 "kept": [int(mask.sum()) for mask, name in zip(run.masks, run.full.names) if name.endswith("qkv.bias")],
+                "dims": [len(t.shape) for t in run.flat.layout] == [len(t.shape) for t in run.full.layout],
                 "packed": run.flat.n, "params": run.full.n, "bits": int(sum(mask.sum() for mask in run.masks)),
                 "wrong": int(run.full.weights[~torch.cat(run.masks)].count_nonzero()), "sent": run.sent}):
             result = self.text("--sparse", "units:updates=3", "--method", "frugrad,vectors=sparse", steps=10)
         width = result["kept"][0] * 2 // 3
         self.assertEqual(result["kept"], [3 * width // 2] * len(result["kept"]))
-        self.assertEqual((result["packed"], result["wrong"]), (result["bits"], 0))
+        self.assertEqual((result["packed"], result["wrong"], result["dims"]), (result["bits"], 0, True))
         self.assertLess(result["packed"], 0.8 * result["params"])  # embeddings stay
         self.assertLess(result["sent"][-1], 0.8 * result["sent"][0])
 

@@ -233,12 +233,9 @@ class _Graph:
 
 
 def _channels(model: nn.Module, modules: Mapping[str, nn.Module]) -> List[UnitLayer]:
-    found: List[Tuple[List[str], str, bool]] = []
-    seen: Set[str] = set()  # a module around others was traced first, and its graph has more that may read the units
-    for path, graph in _trace_parts(model):
-        known = _Graph(graph, path, modules)
-        found += [layer for layer in known.layers if seen.isdisjoint({*layer[0], layer[1]})]
-        seen |= {path + str(target) for target in known.calls}
+    graphs = [_Graph(graph, path, modules) for path, graph in _trace_parts(model)]
+    calls = Counter(graph.path + str(target) for graph in graphs for target in graph.calls)
+    found = [layer for graph in graphs for layer in graph.layers if all(calls[m] == 1 for m in (*layer[0], layer[1]))]
     for path, module in modules.items():
         if type(module) in (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer):
             found.append(([_join(path, "linear1")], _join(path, "linear2"), False))

@@ -11,7 +11,7 @@ support.need("numpy")
 import frugrad
 
 MODULES = ["_lib", "_core", "_arrays", "_frames", "_payload", "_tables"]
-TORCH = ["convert", "ddp", "functional", "local_steps", "sgc", "streaming"]
+TORCH = ["convert", "ddp", "functional", "local_steps", "sgc", "sparsify", "streaming"]
 
 
 class Docstrings(unittest.TestCase):

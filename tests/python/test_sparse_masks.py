@@ -13,7 +13,7 @@ torch = support.need("torch")
 from frugrad.torch import sparse_masks  # noqa: E402
 from frugrad.torch.roles import describe  # noqa: E402
 from frugrad.torch.sparse_masks import Masked  # noqa: E402
-from frugrad.torch.sparse_options import parse  # noqa: E402
+from frugrad.torch.sparse_options import SparseOptions, parse  # noqa: E402
 from frugrad.torch.trainer.models import parse_model  # noqa: E402
 
 
@@ -23,8 +23,7 @@ class Options(unittest.TestCase):
                            ("magnitude:density=2", "density=2"), ("magnitude:updates=1.5", "whole number"),
                            ("magnitude:from=0.9", "is after"), ("rigl:layers=all", "layers=all"),
                            ("nm:n", "has no option 'n'; it has n, m"), ("magnitude:density=nan", "density=nan"),
-                           ("channels", "frugrad train --sparse channels"),
-                           ("heads:density=0.3", "whole heads are pruned by the program only")):
+                           ("channels:layers=erk", "has no option 'layers'"), ("heads:density=2", "density=2")):
             with self.assertRaisesRegex(ValueError, part):
                 parse(text)
 
@@ -35,6 +34,8 @@ class Options(unittest.TestCase):
         self.assertEqual(options.density_at(19, 100), 1)
         self.assertAlmostEqual(options.density_at(30, 100), 1 - 0.8 * (1 - 0.5 ** 3))
         self.assertAlmostEqual(options.density_at(99, 100), 0.2)
+        units = [parse(kind)._replace(kind="") for kind in ("channels", "heads", "units")]
+        self.assertEqual(units, [SparseOptions("", 0.5, begin=0.1, end=0.6, updates=50)] * 3)
         self.assertTrue(parse("rigl").is_due(0, 100) and parse("magnitude:from=0,until=0").is_due(0, 100))
 
 

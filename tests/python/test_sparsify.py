@@ -12,6 +12,7 @@ from frugrad.torch import DDPState, Sparsify
 from frugrad.torch.sparse_masks import Masked, select_n_of_m
 
 TEXTS = ("magnitude:density=0.1,from=0.2,until=0.6,updates=3", "rigl:density=0.1,updates=3", "nm:from=0.2,until=0.6")
+UNITS = "channels:density=0.25,from=0.2,until=0.6,updates=3"
 
 
 def make(kind, model):
@@ -63,6 +64,23 @@ def ranks_agree():
     return results
 
 
+def units_on_ranks():
+    """Equal weights, weights and units that are not zero, residual sizes, and bytes of the last steps."""
+    begin()
+    results = []
+    for kind, config in (("sgd", "frugrad"), ("adam", "frugrad,vectors=sparse"), ("adam", "dense")):
+        model, optimizer, sparsify, state = prepare(UNITS, kind, config=config, seed=dist.get_rank())
+        ddp = wrap(model, state)
+        run(ddp, optimizer, sparsify, range(16))
+        before = state.stats()["bytes_sent"]
+        run(ddp, optimizer, sparsify, range(16, 20))
+        units = [int((p != 0).sum()) for p in model.parameters() if p.dim() == 1]
+        vectors = [list(r.shape) for name, r in sorted(state.residuals().items()) if name.endswith("bias")]
+        results.append([gather_equal(flat(model)), int((flat(model) != 0).sum()), units, vectors,
+                        sum(r.numel() for r in state.residuals().values()), (state.stats()["bytes_sent"] - before) / 4])
+    return results
+
+
 def gather_equal(values):
     every = [torch.zeros_like(values) for _ in range(WORLD)]
     dist.all_gather(every, values)
@@ -93,7 +111,7 @@ def resumed():
     """Twelve steps, and twelve with a checkpoint after seven: the same bits?"""
     begin()
     results = []
-    for text in TEXTS:
+    for text in (*TEXTS, UNITS):
         for kind in ("sgd", "adam"):
             model, optimizer, sparsify, state = prepare(text, kind, 12)
             run(wrap(model, state), optimizer, sparsify, range(12))
@@ -125,11 +143,21 @@ class Ranks(unittest.TestCase):
                 self.assertEqual(residuals, kept)
             self.assertLess(sent, 1.02 * 4 * kept if dense else 4 * vectors + 0.25 * density * matrices + 600)
 
+    def test_nothing_is_sent_or_stored_of_pruned_units(self):
+        kept = 64 * 64 + 64 * 64 + 64 * 10 + 64 + 64 + 10  # also vectors
+        results = support.values(support.torchrun(2, units_on_ranks, timeout=120))
+        self.assertEqual(results[0], results[1])
+        for number, (alike, weights, units, shapes, residuals, sent) in enumerate(results[0]):
+            self.assertEqual((alike, weights, units), (True, kept, [64, 64, 10]))
+            if number < 2:
+                self.assertEqual((residuals, shapes), (kept, [[64], [64], [10]]))
+            self.assertLess(sent, (4 * 138 + kept // 4 + 600, kept // 4 + 600, 1.02 * 4 * kept)[number])
+
     def test_a_rank_that_differs_does_not_end_or_split_the_run(self):
         self.assertEqual(support.values(support.torchrun(2, one_rank_differs, timeout=120)), [[True] * 3] * 2)
 
     def test_resumed_runs_have_the_same_bits(self):
-        self.assertEqual(support.values(support.torchrun(2, resumed, timeout=120)), [[True] * 6] * 2)
+        self.assertEqual(support.values(support.torchrun(2, resumed, timeout=120)), [[True] * 8] * 2)
 
 
 class OneProcess(unittest.TestCase):

@@ -6,6 +6,7 @@ import json
 import lzma
 import math
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -534,7 +535,46 @@ class Sparse(Case):
         for name in kernels:
             torch.testing.assert_close(after[name], before[name] * (after[name] != 0))
 
+    def test_units_are_pruned_and_removed_by_the_program(self):
+        program = os.environ.get("FRUGRAD")
+        if not program:
+            self.skipTest("no program")
+        whole, small = (self.folder / f"{name}.safetensors" for name in ("whole", "small"))
+        result = self.images("--model", "resnet20", "--sparse", "channels:updates=3", "--save", whole)
+        pruned = read_safetensors(whole)
+        self.assertEqual(int((pruned["layer3.2.bn1.bias"] != 0).sum()), 32)
+        self.assertEqual(result["params_kept"], result["params"] - sum(
+            int((tensor == 0).sum()) for name, tensor in pruned.items()
+            if name.startswith("layer") and (".conv" in name or ".bn1.weight" in name or ".bn1.bias" in name)))
+        ran = subprocess.run([program, "prune", whole, "--units", "zeros", "--json", "-o", small], capture_output=True,
+                             text=True, timeout=60)
+        self.assertEqual((ran.returncode, json.loads(ran.stdout)["removed"]), (0, 168), ran.stderr)
+        data, losses = self.folder / "batches", []
+        shutil.copytree(self.folder / "cifar10", data)
+        for i in range(2, 6):  # the program wants all
+            shutil.copy(data / "data_batch_1.bin", data / f"data_batch_{i}.bin")
+        for path in whole, small:
+            ran = subprocess.run([program, "eval", "--model", "resnet20", "--data", data, "--weights", path,
+                                  "--json"], capture_output=True, text=True, timeout=120)
+            self.assertEqual(ran.returncode, 0, ran.stderr)
+            losses.append(json.loads(ran.stdout)["loss"])
+        self.assertAlmostEqual(*losses, places=5)
+
+    def test_units_of_transformers(self):
+        with unittest.mock.patch.object(train, "_summary", lambda args, result, run, *rest: {
+                "kept": [int(mask.sum()) for mask, name in zip(run.masks, run.full.names) if name.endswith("qkv.bias")],
+                "dims": [len(t.shape) for t in run.flat.layout] == [len(t.shape) for t in run.full.layout],
+                "packed": run.flat.n, "params": run.full.n, "bits": int(sum(mask.sum() for mask in run.masks)),
+                "wrong": int(run.full.weights[~torch.cat(run.masks)].count_nonzero()), "sent": run.sent}):
+            result = self.text("--sparse", "units:updates=3", "--method", "frugrad,vectors=sparse", steps=10)
+        width = result["kept"][0] * 2 // 3
+        self.assertEqual(result["kept"], [3 * width // 2] * len(result["kept"]))
+        self.assertEqual((result["packed"], result["wrong"], result["dims"]), (result["bits"], 0, True))
+        self.assertLess(result["packed"], 0.8 * result["params"])  # embeddings stay
+        self.assertLess(result["sent"][-1], 0.8 * result["sent"][0])
+
     def test_refused(self):
+        self.assertIn("the model has no attention heads", self.images("--sparse", "heads", code=1))
         self.assertIn("unknown kind", self.images("--sparse", "half", code=2))
         self.assertIn("zeros needs --weights", self.images("--sparse", "zeros", code=2))
         for words in (["--method", "powersgd,rank=1"], ["--method", "frugrad,local=2", "--optimizer", "sgd"],

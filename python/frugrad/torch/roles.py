@@ -43,7 +43,7 @@ def _tensor(full: str, parameter: nn.Parameter, path: str, module: nn.Module, mo
     role, owner = _role(full.rpartition(".")[2], path, module, modules)
     heads = kv_heads = number = 0
     if role.startswith("attn"):
-        heads, kv_heads = _number(modules[owner], _HEADS), _number(modules[owner], _KV_HEADS)
+        heads, kv_heads = attention_heads(modules[owner]), _number(modules[owner], _KV_HEADS)
         if heads:
             number = numbers.setdefault(owner, len(numbers) + 1)
     return Tensor(full, tuple(parameter.shape), role, heads=heads, kv_heads=kv_heads, module=number,
@@ -69,6 +69,11 @@ def _role(name: str, path: str, module: nn.Module, modules: Dict[str, nn.Module]
     if isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D":
         return _ROLE_OF.get(own, "linear"), parent
     return "other", ""
+
+
+def attention_heads(module: nn.Module) -> int:
+    """The number of heads of an attention module; 0: it is not known."""
+    return _number(module, _HEADS)
 
 
 def _number(module: Optional[nn.Module], names: Iterable[str]) -> int:

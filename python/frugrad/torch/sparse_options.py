@@ -8,13 +8,14 @@ import math
 from typing import Dict, NamedTuple, Tuple
 
 LAYERS = ("erk", "uniform", "global")
+UNIT_KINDS = ("channels", "heads", "units")
 _KINDS: Dict[str, Dict[str, object]] = {
     "magnitude": {"density": 0.1, "layers": "erk", "from": 0.1, "until": 0.6, "updates": 50},
     "rigl": {"density": 0.1, "layers": "erk", "until": 0.75, "updates": 25, "swap": 0.3},
     "zeros": {},
     "nm": {"n": 2, "m": 4, "from": 0.1, "until": 0.5, "refine": 0.002},
+    **{kind: {"density": 0.5, "from": 0.1, "until": 0.6, "updates": 50} for kind in UNIT_KINDS},
 }
-_UNIT_KINDS = ("channels", "heads", "units")
 _LIMITS: Dict[str, Tuple[float, float]] = {"density": (1e-6, 1), "from": (0, 1), "until": (0, 1), "swap": (0, 1),
                                            "refine": (0, 10), "updates": (1, 1e6), "n": (1, 15), "m": (2, 16)}
 
@@ -22,7 +23,7 @@ _LIMITS: Dict[str, Tuple[float, float]] = {"density": (1e-6, 1), "from": (0, 1),
 class SparseOptions(NamedTuple):
     """A parsed text; what a kind does not have is at its default."""
 
-    kind: str  # magnitude, rigl, nm or zeros
+    kind: str  # magnitude, rigl, nm or zeros, or one of UNIT_KINDS
     density: float = 1.0
     layers: str = "erk"
     begin: float = 0.0
@@ -90,9 +91,6 @@ def _value(name: str, text: str, usual: object) -> object:
 def parse(text: str) -> SparseOptions:
     """The options of a text such as ``magnitude:density=0.1,layers=global``; ValueError if there is a mistake in it."""
     kind, _, rest = text.partition(":")
-    if kind in _UNIT_KINDS:
-        raise ValueError(f"sparse weights: whole {kind} are pruned by the program only: frugrad train --sparse {kind}; "
-                         f"accepted here: {', '.join(_KINDS)}")
     if kind not in _KINDS:
         raise ValueError(f"sparse weights: unknown kind '{kind}'; accepted: {', '.join(_KINDS)}")
     values = dict(_KINDS[kind])

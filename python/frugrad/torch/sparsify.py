@@ -1,4 +1,4 @@
-"""Sparse weights while training: gradual pruning, n of every m, or masks that move (RigL).
+"""Sparse weights while training: gradual pruning of weights or of whole units, n of every m, or masks that move (RigL).
 
     sparsify = frugrad.torch.Sparsify(model, optimizer, "magnitude:density=0.1", total_steps=10000)
     state = frugrad.torch.DDPState(model, "frugrad", optimizer, sparsify=sparsify)
@@ -7,18 +7,20 @@
     sparsify.step()
 """
 
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 import torch
 
 from .._core import Config, Tensor
-from . import sparse_masks
+from . import sparse_masks, sparse_units
 from ._group import Group
 from .checks import refuse_sharded, require_model, require_optimizer
 from .convert import ConvertedOptimizer, bare
+from .find_units import find_layers
 from .roles import describe
 from .sparse_masks import Growth, Masked
-from .sparse_options import parse
+from .sparse_options import UNIT_KINDS, parse
+from .sparse_units import Named, UnitLayer, layer_of
 
 _VERSION = 1
 _SAVED = ("master", "selected", "squares")  # of the straight-through phase
@@ -32,15 +34,23 @@ def _finite(gradient: torch.Tensor) -> torch.Tensor:
 class Sparsify:
     """Prunes the weights of a model while it is trained: ``step()`` after each step of the optimizer.
 
-    model          the model, or the DDP around it. Matrices and kernels get masks; embeddings, biases and norms do not
+    model          the model, or the DDP around it. Matrices and kernels get masks; embeddings, biases and norms do not,
+                   but for whole units
     optimizer      the one that updates its weights, converted by ``frugrad.torch.optimizer()`` or not
     text           how, as ``frugrad train --sparse`` has it (docs/sparse-weights.md): ``magnitude``, ``rigl`` or ``nm``,
-                   with options behind a colon, as "rigl:density=0.2,layers=global"; ``zeros`` keeps what is zero
+                   with options behind a colon, as "rigl:density=0.2,layers=global"; ``zeros`` keeps what is zero;
+                   ``channels``, ``heads`` or ``units`` prunes whole channels and neurons, attention heads, or both
     total_steps    the length of training in optimizer steps: times in the text are shares of it
     process_group  that of the DDP; None: the default group
-    skip           parts of names of parameters that stay dense
+    skip           parts of names of parameters that stay dense; layers of units with such a parameter stay whole
     pretrained     the weights have been trained. Otherwise, where the first mask is that of random weights, those that
-                   stay are multiplied so that the norm of each tensor stays
+                   stay are multiplied so that the norm of each tensor stays, but for units
+    units          the layers of units, where they are not to be found in the model: a list of tuples of modules or
+                   their names, of which the last one reads the outputs of the others, as ("conv1", "bn1", "conv2");
+                   of attention with the number of heads, as ("q", "k", "v", "out", 8); or of ``UnitLayer``
+
+    ``unit_layers`` has what was found or given. A pruned unit has no weight left: neither those that make its output,
+    with biases and batch norm, nor those that read it. ``remove_units()`` then makes the model smaller.
 
     Pruned weights are zero. Weights at the beginning and masks are those of the first rank, on all ranks: all ranks make
     the object. Give it to ``DDPState`` as ``sparsify=``: then frames have nothing of pruned weights, and no residual is
@@ -63,10 +73,21 @@ class Sparsify:
     ...     sparsify.step()
     >>> sparsify.density, int((model.weight != 0).sum())
     (0.2, 200)
+
+    Whole neurons, before the first step:
+
+    >>> model = torch.nn.Sequential(torch.nn.Linear(100, 60), torch.nn.ReLU(), torch.nn.Linear(60, 10))
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> sparsify = frugrad.torch.Sparsify(model, optimizer, "units:density=0.5,from=0,until=0", total_steps=4)
+    >>> [(layer.units, [s.name for s in layer.slices]) for layer in sparsify.unit_layers]
+    [(60, ['0.weight', '0.bias', '2.weight'])]
+    >>> sparsify.remove_units(), model[0]
+    (30, Linear(in_features=100, out_features=30, bias=True))
     """
 
     def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, text: str = "magnitude", *,
-                 total_steps: int, process_group: Any = None, skip: Sequence[str] = (), pretrained: bool = False):
+                 total_steps: int, process_group: Any = None, skip: Sequence[str] = (), pretrained: bool = False,
+                 units: Optional[Sequence[Union[UnitLayer, Sequence[Union[Named, int]]]]] = None):
         model = require_model(model, "Sparsify")
         refuse_sharded(model, "Sparsify")
         model = getattr(model, "_orig_mod", model)
@@ -77,10 +98,8 @@ class Sparsify:
         self.step_count = 0
         self._optimizer = bare(require_optimizer(optimizer, "Sparsify"))
         self._group = process_group
-        known = describe(model)
-        named = [(known[id(p)], p) for p in model.parameters() if p.requires_grad]
-        self._masked: List[Tuple[Tensor, torch.nn.Parameter]] = [
-            (t, p) for t, p in named if len(t.shape) >= 2 and t.role != "embedding" and not any(s in t.name for s in skip)]
+        self._model, self.unit_layers = model, self._find_units(model, units, skip)
+        self._masked: List[Tuple[Tensor, torch.nn.Parameter]] = self._list_masked(skip)
         if not self._masked:
             raise ValueError("Sparsify: the model has no matrix or kernel to prune")
         self.masks: Dict[str, torch.Tensor] = {
@@ -97,11 +116,36 @@ class Sparsify:
             Group(process_group).broadcast(model.parameters())
         self._begin(pretrained)
 
+    def _find_units(self, model: torch.nn.Module, given: Optional[Sequence[Any]], skip: Sequence[str]) -> List[UnitLayer]:
+        kind = self.options.kind
+        if kind not in UNIT_KINDS:
+            if given is not None:
+                raise ValueError(f"Sparsify: units= is for {', '.join(UNIT_KINDS)}, not for {kind}")
+            return []
+        layers = find_layers(model, kind, skip) if given is None else [layer_of(model, layer) for layer in given]
+        if not layers:
+            outputs = "convolution or linear layer whose outputs one other layer alone reads, in a part that torch.fx can trace"
+            attention = "attention with as many heads of keys and values as of queries, and a known name"
+            wanted = {"channels": outputs, "heads": attention}.get(kind, f"{outputs}, or {attention}")
+            raise ValueError(f"Sparsify: {kind}: the model has no {wanted}. Give the layers as units=, such as"
+                             ' units=[("fc1", "fc2")]; docs/sparse-weights.md')
+        return layers
+
+    def _list_masked(self, skip: Sequence[str]) -> List[Tuple[Tensor, torch.nn.Parameter]]:
+        """The parameters that get masks: those of the units, or matrices and kernels."""
+        known = describe(self._model)
+        named = [(known[id(p)], p) for p in self._model.parameters() if p.requires_grad]
+        if self.unit_layers:
+            sliced = {s.name for layer in self.unit_layers for s in layer.slices}
+            return [(t, p) for t, p in named if t.name in sliced]
+        return [(t, p) for t, p in named
+                if len(t.shape) >= 2 and t.role != "embedding" and not any(s in t.name for s in skip)]
+
     @torch.no_grad()
     def _begin(self, pretrained: bool) -> None:
         norms = [p.norm() for _, p in self._masked]
         self._change_masks()
-        if self.options.is_due(0, self.total_steps) and not pretrained:
+        if self.options.is_due(0, self.total_steps) and not pretrained and not self.unit_layers:
             for (_, p), norm in zip(self._masked, norms):
                 p.mul_(norm / p.norm().clamp(min=1e-30))
 
@@ -131,6 +175,23 @@ class Sparsify:
         for t, p in self._masked:
             p.mul_(self.masks[t.name].view(p.shape))
 
+    @torch.no_grad()
+    def remove_units(self) -> int:
+        """Remove pruned units from the model, which computes the same with smaller tensors. Returns how many were removed.
+
+        After the last update of masks; where training continues, make DDP and ``DDPState`` again. Units of layers that
+        are ``fixed`` stay, as zeros: the model's code has their number, as of attention heads and in ``view(-1, 400)``;
+        write ``flatten(1)`` there.
+        """
+        last = self.options.last_step(self.total_steps)
+        if not self.unit_layers or self.step_count < last:
+            raise ValueError(f"Sparsify: remove_units() is for {', '.join(UNIT_KINDS)}, after the last update of masks at"
+                             f" step {last}; this is {self.options.kind} at step {self.step_count}")
+        before = sum(layer.units for layer in self.unit_layers)
+        self.unit_layers = sparse_units.remove(self._model, self._optimizer, self.unit_layers, self.masks)
+        self._masked, self._hook = self._list_masked(()), None
+        return before - sum(layer.units for layer in self.unit_layers)
+
     # ---- masks
 
     def _tensors(self) -> List[Masked]:
@@ -149,8 +210,13 @@ class Sparsify:
 
     def _update(self) -> None:
         before, tensors = self.masks, self._tensors()
-        changed = sparse_masks.update(self.options, tensors, list(before.values()), self.step_count, self.total_steps,
-                                      self._exchange_growth)
+        if self.unit_layers:
+            share = self.options.density_at(self.step_count, self.total_steps)
+            weights = {t.name: p for t, p in self._masked}
+            changed = list(sparse_units.prune(self.unit_layers, weights, before, share).values())
+        else:
+            changed = sparse_masks.update(self.options, tensors, list(before.values()), self.step_count, self.total_steps,
+                                          self._exchange_growth)
         packed = [sparse_masks.pack_bits(mask) for mask in changed]
         Group(self._group).broadcast(packed)
         self.masks = {name: sparse_masks.unpack_bits(bits, len(mask)) for (name, mask), bits in zip(before.items(), packed)}
@@ -244,7 +310,8 @@ class Sparsify:
         """A parameter as it is exchanged: where weights are pruned, a row of those that stay."""
         mask = self.masks.get(tensor.name)
         kept = tensor.elements if mask is None else int(mask.sum())
-        return tensor if kept == tensor.elements else Tensor(tensor.name, (1, kept), tensor.role)
+        shape = (1, kept) if len(tensor.shape) > 1 else (kept,)
+        return tensor if kept == tensor.elements else Tensor(tensor.name, shape, tensor.role)
 
     def kept_index(self, params: Sequence[torch.Tensor]) -> Optional[torch.Tensor]:
         """The positions of weights that stay in a bucket of these parameters; None: all stay."""

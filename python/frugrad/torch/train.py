@@ -84,8 +84,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--tokens", help="texts: bytes, or none for files of tokens; sentences: a WordPiece vocabulary")
     add("--method", default="frugrad", help="config string, as in docs/methods.md; frugrad is frugrad-sgd,"
         " frugrad-adam or frugrad-muon here, as the optimizer is; also powersgd,rank=N [frugrad]")
-    add("--sparse", metavar="TEXT", help="prune weights while training: magnitude, rigl, nm or zeros, with options, as"
-        " in docs/sparse-weights.md")
+    add("--sparse", metavar="TEXT", help="prune weights while training: magnitude, rigl, nm or zeros, or whole"
+        " channels, heads or units, with options, as in docs/sparse-weights.md")
     add("--optimizer", help="sgd, adamw, merged, adam-merged, sign, muon, muon-merged, with options [what goes with the"
         " method]")
     add("--rate", type=_positive, help="[images 0.05, or 0.001 where steps have a length of their own (adam, sign,"

@@ -9,10 +9,11 @@ from typing import Any, Callable, List, Sequence, Tuple
 import torch
 
 from ..._core import Compressor, Config, Layout, Tensor
-from .. import sparse_masks
+from .. import sparse_masks, sparse_units
+from ..find_units import find_layers
 from ..sparse_masks import Growth, Masked
-from ..sparse_options import SparseOptions, parse
-from . import UsageError
+from ..sparse_options import UNIT_KINDS, SparseOptions, parse
+from . import RunError, UsageError
 from .flat import Flat, Group
 from .loop import Run
 from .optimizers import FlatOptimizer
@@ -51,6 +52,15 @@ def sparse_method(method: str) -> str:
     return method if "min_size=" in method or method.split(",")[0] == "dense" else f"{method},min_size=0"
 
 
+def find_units(model: torch.nn.Module, kind: str) -> List[sparse_units.UnitLayer]:
+    """The layers of a model of ``frugrad train``, which does not count the pooler of BERT; none for other kinds."""
+    layers = find_layers(model, kind, ["pooler."]) if kind in UNIT_KINDS else []
+    if kind in UNIT_KINDS and not layers:
+        what = {"channels": "channels that can be pruned", "heads": "attention heads"}
+        raise RunError(f"--sparse: the model has no {what.get(kind, 'channels or heads that can be pruned')}")
+    return layers
+
+
 class PackedFlat(Flat):
     """The weights of a ``Flat`` that stay, in its order; ``index`` has their positions there."""
 
@@ -64,8 +74,8 @@ class PackedFlat(Flat):
         tensors, at = [], 0
         for tensor, size in zip(full.layout, self.sizes):
             vector = len(tensor.shape) < 2
-            tensors.append(tensor._replace(offset=None) if vector or size == tensor.elements else tensor._replace(
-                offset=None, shape=(1, size), heads=0, kv_heads=0, module=0, input_first=False))
+            tensors.append(tensor._replace(offset=None) if size == tensor.elements else tensor._replace(
+                offset=None, shape=(size,) if vector else (1, size), heads=0, kv_heads=0, module=0, input_first=False))
             whole, end = size < least or (vector and dense), at + size
             self._add_group(Group(at, end, not whole, not vector))
             at = end
@@ -121,9 +131,16 @@ class SparseRun(Run):
     def __init__(self, *arguments: Any, options: SparseOptions, config: Config, make: Callable[[Flat], Exchanged],
                  random_weights: bool):
         super().__init__(*arguments)
-        self.options, self.config, self.make, self.keeps_norms = options, config, make, random_weights
+        self.options, self.config, self.make = options, config, make
         self.dense_bytes = self.exchange.dense_bytes
-        self.masked = [len(t.shape) >= 2 and t.role != "embedding" for t in self.full.layout]
+        self.layers = find_units(self.model, options.kind)
+        self.keeps_norms = random_weights and not self.layers
+        if self.layers:
+            sliced = {s.name for layer in self.layers for s in layer.slices}
+            self.masked = [name in sliced for name in self.full.names]
+            self.log.print(f"units that can be pruned: {sum(layer.units for layer in self.layers)} in {len(self.layers)} layers")
+        else:
+            self.masked = [len(t.shape) >= 2 and t.role != "embedding" for t in self.full.layout]
         self.masks = [torch.ones(size, dtype=torch.bool, device=self.device) for size in self.full.sizes]
         self.growth = [torch.zeros_like(self.full.grad) for _ in range(self.plan.workers)] if options.kind == "rigl" else []
         self._use(self._packed(self.full.weights))
@@ -178,7 +195,10 @@ class SparseRun(Run):
     def _update(self, step: int) -> None:
         master, old = self.packed.spread(self.packed.weights, self.full.n), (self.packed, self.exchange, self.optimizer)
         tensors, before = self._tensors(master), [m for m, masked in zip(self.masks, self.masked) if masked]
-        changed = iter(sparse_masks.update(self.options, tensors, before, step, self.plan.steps, self._growth))
+        if self.layers:
+            changed = iter(self._prune_units(tensors, before, self.options.density_at(step, self.plan.steps)))
+        else:
+            changed = iter(sparse_masks.update(self.options, tensors, before, step, self.plan.steps, self._growth))
         self.masks = [next(changed) if masked else mask for mask, masked in zip(self.masks, self.masked)]
         for sums in self.growth:
             sums.zero_()
@@ -189,6 +209,11 @@ class SparseRun(Run):
         _move_optimizer(old[2], self.optimizer, old[0], self.packed, self.full.n)
         self.full.weights.zero_()
         self._project(0.0, False)
+
+    def _prune_units(self, tensors: List[Masked], masks: Sequence[torch.Tensor], share: float) -> List[torch.Tensor]:
+        names = [name for name, masked in zip(self.full.names, self.masked) if masked]
+        weights = {name: t.weights.view(tuple(t.shape)) for name, t in zip(names, tensors)}
+        return list(sparse_units.prune(self.layers, weights, dict(zip(names, masks)), share).values())
 
     def _growth(self, counts: Sequence[int]) -> List[List[Growth]]:
         masks = [m for m, masked in zip(self.masks, self.masked) if masked]

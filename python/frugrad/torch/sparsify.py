@@ -17,7 +17,7 @@ from ._group import Group
 from .checks import refuse_sharded, require_model, require_optimizer
 from .convert import ConvertedOptimizer, bare
 from .find_units import find_layers
-from .roles import describe
+from .roles import bare_model, describe
 from .sparse_masks import Growth, Masked
 from .sparse_options import UNIT_KINDS, parse
 from .sparse_units import Named, UnitLayer, layer_of
@@ -90,8 +90,7 @@ class Sparsify:
                  units: Optional[Sequence[Union[UnitLayer, Sequence[Union[Named, int]]]]] = None):
         model = require_model(model, "Sparsify")
         refuse_sharded(model, "Sparsify")
-        model = getattr(model, "_orig_mod", model)
-        model = model.module if isinstance(model, torch.nn.parallel.DistributedDataParallel) else model
+        model = bare_model(model)
         if total_steps < 1:
             raise ValueError(f"Sparsify: total_steps is {total_steps}; it must be the number of optimizer steps")
         self.text, self.options, self.total_steps = text, parse(text), total_steps

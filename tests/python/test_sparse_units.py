@@ -310,6 +310,23 @@ class Finding(unittest.TestCase):
             block = nn.TransformerEncoderLayer(8, 2, 16, activation=activation)
             self.assertEqual(len(find_layers(block, "channels")), count)
 
+    def test_optional_arguments(self):
+        class Labeled(Called):
+            def forward(self, x, labels=None, scale=1, mask=None):
+                y = self.a(x)
+                if labels is None and self.function:
+                    return y
+                return self.b(y)
+
+        self.assertEqual(find_layers(Labeled(True), "channels"), [])
+        self.assertEqual(len(find_layers(Labeled(False), "channels")), 1)
+
+        class Required(Called):
+            def forward(self, x, other=None):
+                return self.b(self.a(x)) + other.sum()
+
+        self.assertEqual(len(find_layers(Required(None), "channels")), 1)
+
     def test_hooks_may_read_the_units(self):
         for i in (0, 1, 2):
             model = chain(nn.Sequential(nn.ReLU()))

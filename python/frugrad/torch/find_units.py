@@ -7,6 +7,7 @@ are no layer. A module that cannot be traced is one operation in the graph of th
 traced one by one. Attention heads are found by the names of an attention module's parts.
 """
 
+import inspect
 from collections import Counter
 from contextlib import contextmanager
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
@@ -86,16 +87,30 @@ class _Tracer(fx.Tracer):
             raise
 
 
-def _trace(module: nn.Module, whole: Set[type]) -> Optional[fx.Graph]:
-    """The graph of a module; None: its own code cannot be traced. Adds types of modules inside that cannot to whole."""
+def _optional(module: nn.Module) -> Dict[str, None]:
+    """The arguments of a module that are None unless given, but for the first."""
+    try:
+        arguments = list(inspect.signature(module.forward).parameters.values())
+    except (TypeError, ValueError):  # of a module that is not written in Python
+        return {}
+    return {argument.name: None for argument in arguments[1:] if argument.default is None}
+
+
+def _trace(module: nn.Module, whole: Set[type], given: bool) -> Optional[fx.Graph]:
+    """The graph of a module, with optional arguments given or, if its code can do so, without them; None: its own code
+    cannot be traced. Adds types of modules inside that cannot to whole."""
+    without = {} if given else _optional(module)
     while True:
         tracer = _Tracer(whole)
         try:
-            return tracer.trace(module)
+            return tracer.trace(module, without or None)
         except Exception:  # noqa: BLE001  whatever the code of a model does when its inputs have no numbers
-            if tracer.failed is None or tracer.failed in whole:
+            if tracer.failed is not None and tracer.failed not in whole:
+                whole.add(tracer.failed)
+            elif without:
+                without = {}
+            else:
                 return None
-            whole.add(tracer.failed)
 
 
 def _called_parts(module: nn.Module) -> Iterator[Tuple[str, nn.Module]]:
@@ -108,15 +123,17 @@ def _called_parts(module: nn.Module) -> Iterator[Tuple[str, nn.Module]]:
             yield name, child
 
 
-def _graphs(module: nn.Module, path: str, whole: Set[type]) -> List[Tuple[str, fx.Graph]]:
+def _graphs(module: nn.Module, path: str, whole: Set[type], given: bool) -> List[Tuple[str, fx.Graph]]:
     """The graph of a module, and those of parts that are single operations in it."""
-    graph = _trace(module, whole)
+    graph = _trace(module, whole, given)
     if graph is None:
-        return [found for name, child in _called_parts(module) for found in _graphs(child, f"{path}{name}.", whole)]
+        parts = list(_called_parts(module))
+        return [found for name, part in parts for found in _graphs(part, f"{path}{name}.", whole, given)]
     names = [str(node.target) for node in graph.nodes if node.op == "call_module"]
     parts = [(name, module.get_submodule(name)) for name in names]
-    inside = [_graphs(part, f"{path}{name}.", whole) for name, part in parts if type(part) in whole or _has_hooks(part)]
-    return [(path, graph), *(found for graphs in inside for found in graphs)]
+    single = [(name, part) for name, part in parts if type(part) in whole or _has_hooks(part)]
+    inside = [found for name, part in single for found in _graphs(part, f"{path}{name}.", whole, given)]
+    return [(path, graph), *inside]
 
 
 @contextmanager
@@ -134,12 +151,12 @@ def _unchanged(model: nn.Module) -> Iterator[None]:
 
 
 def _trace_parts(model: nn.Module, training: bool) -> List[Tuple[str, fx.Graph]]:
-    """The graphs of a model, in training or not."""
+    """The graphs of a model, in training with all arguments, or in evaluation without those that are optional."""
     with _unchanged(model), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)  # layers that are left out at random are the same ones on all ranks
+        torch.default_generator.manual_seed(0)  # layers that are left out at random are the same ones on all ranks
         for module in model.modules():
             module.training = training
-        return _graphs(model, "", set())
+        return _graphs(model, "", set(), given=training)
 
 
 # ---- channels and neurons

@@ -1,6 +1,7 @@
 """Whole channels, neurons and heads: which are found in a model, which are pruned, and that they can be removed."""
 
 import copy
+import functools
 import os
 import subprocess
 import tempfile
@@ -326,6 +327,18 @@ class Finding(unittest.TestCase):
                 return self.b(self.a(x)) + other.sum()
 
         self.assertEqual(len(find_layers(Required(None), "channels")), 1)
+
+        class Open(Called):  # as layers of transformers, which have a wrapper around forward()
+            def forward(self, x, **options):
+                return self.b(self.a(x, **options))
+
+            inner = forward
+
+            @functools.wraps(inner)
+            def forward(self, *arguments, **options):
+                return self.inner(*arguments, **options)
+
+        self.assertEqual(len(find_layers(Open(None), "channels")), 1)
 
     def test_hooks_may_read_the_units(self):
         for i in (0, 1, 2):

@@ -10,7 +10,7 @@ traced one by one. Attention heads are found by the names of an attention module
 import inspect
 from collections import Counter
 from contextlib import contextmanager
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 import torch
 import torch.fx as fx
@@ -70,14 +70,24 @@ class _Tracer(fx.Tracer):
 
     proxy_buffer_attributes = True  # code that changes a buffer must not do so now
 
-    def __init__(self, whole: Set[type]):
+    def __init__(self, whole: Set[type], given: bool):
         super().__init__()
-        self.whole = whole
+        self.whole, self.given = whole, given
+        self.optional: List[str] = []
         self.failed: Optional[type] = None  # the type of the innermost module whose code cannot be traced
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         single = type(m) in self.whole or is_conv1d(m) or _has_hooks(m)
         return single or super().is_leaf_module(m, module_qualified_name)
+
+    def create_args_for_root(self, root_fn: Callable[..., Any], is_module: bool, concrete_args: Any = None) -> Any:
+        """The call that is traced: without *args and **kwargs; unless given, arguments behind the first may be None."""
+        arguments = list(inspect.signature(root_fn).parameters.values())[1:]
+        named = [a for a in arguments if a.kind not in (a.VAR_POSITIONAL, a.VAR_KEYWORD)]
+        self.optional = [a.name for a in named[1:] if a.default is None]
+        values = {a.name: None if a.name in self.optional and not self.given else self.create_proxy("placeholder", a.name, (), {})
+                  for a in named}
+        return lambda module: root_fn(module, **values), [self.root]
 
     def call_module(self, m: nn.Module, forward: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
         try:
@@ -87,30 +97,20 @@ class _Tracer(fx.Tracer):
             raise
 
 
-def _optional(module: nn.Module) -> Dict[str, None]:
-    """The arguments of a module that are None unless given, but for the first."""
-    try:
-        arguments = list(inspect.signature(module.forward).parameters.values())
-    except (TypeError, ValueError):  # of a module that is not written in Python
-        return {}
-    return {argument.name: None for argument in arguments[1:] if argument.default is None}
-
-
 def _trace(module: nn.Module, whole: Set[type], given: bool) -> Optional[fx.Graph]:
     """The graph of a module, with optional arguments given or, if its code can do so, without them; None: its own code
     cannot be traced. Adds types of modules inside that cannot to whole."""
-    without = {} if given else _optional(module)
     while True:
-        tracer = _Tracer(whole)
+        tracer = _Tracer(whole, given)
         try:
-            return tracer.trace(module, without or None)
+            return tracer.trace(module)
         except Exception:  # noqa: BLE001  whatever the code of a model does when its inputs have no numbers
             if tracer.failed is not None and tracer.failed not in whole:
                 whole.add(tracer.failed)
-            elif without:
-                without = {}
-            else:
+            elif given or not tracer.optional:
                 return None
+            else:
+                given = True
 
 
 def _called_parts(module: nn.Module) -> Iterator[Tuple[str, nn.Module]]:
@@ -200,7 +200,8 @@ class _Graph:
             out = self._module(node, flows) if node.op == "call_module" else self._function(node, flows) if flows else None
             if out is not None:
                 self.flows[node] = out
-        self.used = {(path + str(node.target)).rpartition(".")[0] for node in graph.nodes if node.op == "get_attr"}
+        self.used = {(path + str(node.target)).rpartition(".")[0] for node in graph.nodes
+                     if node.op == "get_attr" and node.users}
         self.layers = [((*u.makers, u.readers[0]), u.fixed) for u in self.units if not u.lost and len(u.readers) == 1]
 
     def _lose(self, flows: Iterable[_Flow]) -> None:

@@ -542,6 +542,8 @@ class Pruning(unittest.TestCase):
                       UnitLayer(8, (UnitSlice("0.nothing", 0), UnitSlice("2.weight", 1, reads=True)))):
             with self.assertRaisesRegex(ValueError, "units="):
                 sparsify(model, "channels", units=[wrong])
+        with self.assertRaisesRegex(ValueError, "0.weight has the units of 2 layers"):
+            sparsify(model, "channels", units=[("0", "2"), ("0", "2")])
         model[2].weight.requires_grad = False
         with self.assertRaisesRegex(ValueError, "no trainable parameter '2.weight'"):
             sparsify(model, "channels", units=[("0", "2")])

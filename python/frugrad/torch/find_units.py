@@ -3,8 +3,8 @@
 Channels and neurons: ``torch.fx`` records which operation reads what. The outputs of a convolution or linear layer are
 followed through batch norms, activations, dropout, pooling and flattening, to the one layer that reads them. Anything
 else that has them as an input (a sum, a norm across channels, a second layer, the output of the model) means that they
-are no layer. A module that cannot be traced is one operation in the graph of the module around it, and its parts are
-traced one by one. Attention heads are found by the names of an attention module's parts.
+are no layer, in training or in evaluation. A module that cannot be traced is one operation in the graph of the module
+around it, and its parts are traced one by one. Attention heads are found by the names of an attention module's parts.
 """
 
 import inspect

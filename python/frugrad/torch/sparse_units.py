@@ -6,6 +6,7 @@ that a resumed run needs nothing else. Counts and importance are those of ``frug
 """
 
 import math
+from collections import Counter
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Sequence, Tuple, Union
 
 import torch
@@ -127,6 +128,15 @@ def layer_of(model: nn.Module, given: Union[UnitLayer, Sequence[Union[Named, int
             raise ValueError(f"Sparsify, units=: {name!r} is a {type(module).__name__}; expected linear layers and"
                              " convolutions without groups, with batch norms between them")
     return _check(model, make_layer(modules, names[:-1], names[-1], sum(heads)))
+
+
+def refuse_overlap(layers: Sequence[UnitLayer]) -> None:
+    """Refuse layers that have the same outputs or inputs of a module as their units: those could not be removed."""
+    counts = Counter((s.name, s.axis) for layer in layers for s in layer.slices)
+    for (name, _), count in counts.items():
+        if count > 1:
+            raise ValueError(f"Sparsify: {name} has the units of {count} layers. Give the layers as units=, each tensor once as"
+                             " what makes units and once as what reads them, or leave it out by skip=")
 
 
 # ---- masks

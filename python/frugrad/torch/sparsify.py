@@ -128,6 +128,7 @@ class Sparsify:
             wanted = {"channels": outputs, "heads": attention}.get(kind, f"{outputs}, or {attention}")
             raise ValueError(f"Sparsify: {kind}: the model has no {wanted}. Give the layers as units=, such as"
                              ' units=[("fc1", "fc2")]; docs/sparse-weights.md')
+        sparse_units.refuse_overlap(layers)
         return layers
 
     def _list_masked(self, skip: Sequence[str]) -> List[Tuple[Tensor, torch.nn.Parameter]]:

@@ -523,6 +523,15 @@ class Pruning(unittest.TestCase):
         self.assertEqual(int(kept.sum()), 1)
         self.assertTrue(torch.equal(model[0].weight.detach()[kept], weights[kept]))
 
+    def test_what_cannot_be_pruned(self):
+        lazy = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.LazyLinear(4))
+        with self.assertRaisesRegex(ValueError, "call the model once"):
+            sparsify(lazy, "channels")
+        lazy(torch.zeros(1, 6))
+        sparsify(lazy, "channels")
+        with self.assertRaisesRegex(ValueError, "no parameter of this model"):
+            Sparsify(chain(), torch.optim.SGD(lazy.parameters(), lr=0.1), "channels", total_steps=4)
+
     def test_units_that_are_given(self):
         model = nn.Sequential(nn.Linear(6, 8), nn.LayerNorm(8), nn.Linear(8, 4))
         with self.assertRaisesRegex(ValueError, "units="):

@@ -85,8 +85,8 @@ class _Tracer(fx.Tracer):
         arguments = list(inspect.signature(root_fn).parameters.values())[1:]
         named = [a for a in arguments if a.kind not in (a.VAR_POSITIONAL, a.VAR_KEYWORD)]
         self.optional = [a.name for a in named[1:] if a.default is None]
-        values = {a.name: None if a.name in self.optional and not self.given else self.create_proxy("placeholder", a.name, (), {})
-                  for a in named}
+        left_out = [] if self.given else self.optional
+        values = {a.name: None if a.name in left_out else self.create_proxy("placeholder", a.name, (), {}) for a in named}
         return lambda module: root_fn(module, **values), [self.root]
 
     def call_module(self, m: nn.Module, forward: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
@@ -140,8 +140,8 @@ def _graphs(module: nn.Module, path: str, whole: Set[type], given: bool) -> List
 def _unchanged(model: nn.Module) -> Iterator[None]:
     """What the code of a model stores in attributes, lists and dicts meanwhile is no tensor, and is forgotten."""
     attributes = [module.__dict__ for module in model.modules()]
-    stores = [*attributes, *(value for each in attributes for value in each.values() if isinstance(value, (dict, list)))]
-    before = [(store, store.copy()) for store in stores]
+    inside = [value for each in attributes for value in each.values() if isinstance(value, (dict, list))]
+    before = [(store, store.copy()) for store in (*attributes, *inside)]
     try:
         yield
     finally:
@@ -255,7 +255,7 @@ class _Graph:
         return self._pass_on(node, name, flows, start)
 
     def _reads_number(self, node: fx.Node, name: str, flow: _Flow) -> bool:
-        """Whether the code may get the number of units from a size."""
+        """Whether the code may get the number of units from a size, other than that of samples or pixels."""
         if name in ("dim", "len") or (name == "getattr" and node.args[1] != "shape"):
             return False
         if name == "size" and len(node.args) > 1:
@@ -263,10 +263,10 @@ class _Graph:
         else:
             indices = [user.args[1] if _name(user) == "getitem" else None for user in node.users
                        if user.users or _name(user) != "getitem"]
-        pixels = range(2, 2 + flow.units.dims) if flow.form == "maps" else ()
-        axes = (0, *pixels, *(axis - 2 - flow.units.dims for axis in pixels))
-        starts = [index.start if isinstance(index, slice) and index.stop is None else index for index in indices]
-        return any(start not in axes or (start == 0 and isinstance(index, slice)) for start, index in zip(starts, indices))
+        dims = flow.units.dims if flow.form == "maps" else 0
+        pixels = (*range(2, 2 + dims), *range(-dims, 0))
+        others = (0, *pixels, *(slice(axis, None) for axis in pixels))
+        return any(index not in others for index in indices)
 
     def _mean(self, flow: _Flow, arguments: Mapping[Any, Any]) -> Optional[_Flow]:
         """The mean of all pixels."""

@@ -135,8 +135,8 @@ def refuse_overlap(layers: Sequence[UnitLayer]) -> None:
     counts = Counter((s.name, s.axis) for layer in layers for s in layer.slices)
     for (name, _), count in counts.items():
         if count > 1:
-            raise ValueError(f"Sparsify: {name} has the units of {count} layers. Give the layers as units=, each tensor once as"
-                             " what makes units and once as what reads them, or leave it out by skip=")
+            raise ValueError(f"Sparsify: {name} has the units of {count} layers. Give the layers as units=, each tensor"
+                             " once as what makes units and once as what reads them, or leave it out by skip=")
 
 
 # ---- masks
@@ -197,8 +197,8 @@ def _set_sizes(module: nn.Module) -> None:
 
 
 def _replace(tensor: torch.Tensor, smaller: torch.Tensor) -> None:
-    """Change the data of a tensor, which stays the same object. PyTorch stores the shape of its gradient as long as there
-    is a loss that was computed from it, and forgets that shape only with a change of type."""
+    """Change the data of a tensor, which stays the same object. PyTorch stores the shape of its gradient as long as
+    there is a loss that was computed from it, and forgets that shape only with a change of type."""
     tensor.grad = None
     other = torch.float32 if tensor.dtype == torch.float16 else torch.float16
     tensor.data = torch.empty(0, dtype=other, device=tensor.device)
@@ -209,9 +209,9 @@ def _refuse_other_states(optimizer: torch.optim.Optimizer, tensors: Iterable[tor
     for tensor in tensors:
         for key, value in optimizer.state.get(tensor, {}).items():
             if isinstance(value, torch.Tensor) and value.numel() > 1 and value.shape != tensor.shape:
-                raise ValueError(f"Sparsify: remove_units(): {key} of {type(optimizer).__name__} has shape {tuple(value.shape)}"
-                                 f" for a parameter of shape {tuple(tensor.shape)}. Remove units after training, with"
-                                 " optimizer.state.clear()")
+                raise ValueError(f"Sparsify: remove_units(): {key} of {type(optimizer).__name__} has shape"
+                                 f" {tuple(value.shape)} for a parameter of shape {tuple(tensor.shape)}. Remove units"
+                                 " after training, with optimizer.state.clear()")
 
 
 def remove(model: nn.Module, optimizer: torch.optim.Optimizer, layers: Sequence[UnitLayer],

@@ -243,10 +243,12 @@ class OneProcess(unittest.TestCase):
             self.assertEqual(abs(model[2].weight.norm().item() - norm) < 1e-3 * norm, not pretrained)
 
     def test_mistakes(self):
+        norm = nn.LayerNorm(4)
         for error, arguments, options in (
                 (ValueError, (self.model, self.optimizer, "half"), {"total_steps": 9}),
                 (ValueError, (self.model, self.optimizer), {"total_steps": 0}),
-                (ValueError, (nn.LayerNorm(4), self.optimizer), {"total_steps": 9}),
+                (ValueError, (norm, torch.optim.SGD(norm.parameters(), lr=0.1)), {"total_steps": 9}),
+                (ValueError, (mlp(), self.optimizer), {"total_steps": 9}),
                 (TypeError, (self.optimizer, self.optimizer), {"total_steps": 9}),
                 (TypeError, (self.model, self.model), {"total_steps": 9})):
             with self.assertRaises(error):
@@ -259,7 +261,8 @@ class OneProcess(unittest.TestCase):
                 DDPState(self.model, config, make("sgd", self.model), sparsify=sparsify)
         with self.assertRaisesRegex(ValueError, "give the model"):
             DDPState(config="frugrad,feedback=none", sparsify=sparsify)
-        other = Sparsify(nn.Linear(4, 4), self.optimizer, "rigl", total_steps=9)
+        small = nn.Linear(4, 4)
+        other = Sparsify(small, torch.optim.SGD(small.parameters(), lr=0.1), "rigl", total_steps=9)
         for state in ({}, other.state_dict(), dict(sparsify.state_dict(), text="nm")):
             with self.assertRaises(ValueError):
                 sparsify.load_state_dict(state)

@@ -1,6 +1,7 @@
 """Whole channels, neurons and heads: which are found in a model, which are pruned, and that they can be removed."""
 
 import copy
+import functools
 import os
 import subprocess
 import tempfile
@@ -291,13 +292,87 @@ class Finding(unittest.TestCase):
                 ("constant", Called(lambda m, x: m.b(m.a(x) * m.c.bias))),
                 ("rows of channels", nn.Sequential(nn.Conv2d(1, 4, 3), Called(lambda m, x: x.view(x.size(0) * 4, -1)), nn.Linear(16, 2))),
                 ("mean", Called(lambda m, x: m.b(m.a(x).mean(1, keepdim=True)))),
-                ("index", Called(lambda m, x: m.b(m.a(x)[..., [0] * 12])))):
+                ("index", Called(lambda m, x: m.b(m.a(x)[..., [0] * 12]))),
+                ("pool across channels", nn.Sequential(nn.Conv2d(3, 8, 3), nn.AvgPool3d((3, 1, 1), 1, (1, 0, 0)), nn.Conv2d(8, 2, 3))),
+                ("infinity", Called(lambda m, x: m.b(1 / m.a(x)))), ("quotient", Called(lambda m, x: m.b(m.a(x) / m.c(x)))),
+                ("root", Called(lambda m, x: m.b(torch.abs(m.a(x)) ** 0.5))),
+                ("only in training", Called(lambda m, x: (lambda y: (m.b(y), m.c(y)) if m.training else m.b(y))(m.a(x)))),
+                ("only in evaluation", Called(lambda m, x: (lambda y: m.b(y) if m.training else (m.b(y), y))(m.a(x))))):
             self.assertEqual(find_layers(model, "channels"), [], name)
         tied = chain(nn.ReLU())
         tied.extra = nn.Linear(5, 12)
         tied.extra.weight = tied[0].weight
         self.assertEqual(find_layers(tied, "channels"), [])
-        self.assertEqual(len(find_layers(Called(lambda m, x: m.b(torch.relu(m.a(x)) * 2)), "channels")), 1)
+        for same in (lambda m, x: m.b(torch.relu(m.a(x)) * 2), lambda m, x: m.b(m.a(x) ** 2 / 3)):
+            self.assertEqual(len(find_layers(Called(same), "channels")), 1)
+
+    def test_activations_of_blocks(self):
+        for activation, count in (("gelu", 1), (nn.SiLU(), 1), (lambda x: F.softmax(x, -1), 0), (nn.Softmax(-1), 0)):
+            block = nn.TransformerEncoderLayer(8, 2, 16, activation=activation)
+            self.assertEqual(len(find_layers(block, "channels")), count)
+
+    def test_optional_arguments(self):
+        class Labeled(Called):
+            def forward(self, x, labels=None, scale=1, mask=None):
+                y = self.a(x)
+                if labels is None and self.function:
+                    return y
+                return self.b(y)
+
+        self.assertEqual(find_layers(Labeled(True), "channels"), [])
+        self.assertEqual(len(find_layers(Labeled(False), "channels")), 1)
+
+        class Required(Called):
+            def forward(self, x, other=None):
+                return self.b(self.a(x)) + other.sum()
+
+        self.assertEqual(len(find_layers(Required(None), "channels")), 1)
+
+        class Open(Called):  # as layers of transformers, which have a wrapper around forward()
+            def forward(self, x, **options):
+                return self.b(self.a(x, **options))
+
+            inner = forward
+
+            @functools.wraps(inner)
+            def forward(self, *arguments, **options):
+                return self.inner(*arguments, **options)
+
+        self.assertEqual(len(find_layers(Open(None), "channels")), 1)
+
+    def test_hooks_may_read_the_units(self):
+        for i in (0, 1, 2):
+            model = chain(nn.Sequential(nn.ReLU()))
+            model[i].register_forward_hook(lambda module, x, y: None)
+            self.assertEqual(find_layers(model, "channels"), [])
+        model = nn.Sequential(chain(nn.ReLU()), nn.LayerNorm(3))
+        model[0].register_forward_hook(lambda module, x, y: None)  # which gets what the reader returns
+        self.assertEqual(readers(find_layers(model, "channels")), ["0.2.weight"])
+
+    def test_a_convolution_with_the_name_of_a_linear_layer(self):
+        named = type("Conv1D", (nn.Conv1d,), {})
+        self.assertEqual(find_layers(nn.Sequential(named(3, 6, 3), nn.ReLU(), named(6, 6, 3)), "channels"), [])
+
+    def test_code_that_calls_the_parts_of_a_sequential(self):
+        def forward(self, x):
+            if x.sum() > 1e9:  # which cannot be traced
+                return x
+            values = []
+            for part in self.parts:
+                x = part(x)
+                values.append(x)
+            return values
+
+        model = Called(forward)
+        model.parts = chain(nn.ReLU())
+        self.assertEqual(find_layers(model, "channels"), [])
+        model.parts = nn.ModuleList([chain(nn.ReLU()), chain(nn.ReLU())])
+        self.assertEqual(len(find_layers(model, "channels")), 2)
+
+    def test_weights_that_code_around_a_part_uses(self):
+        model = Called(lambda m, x: m.block(x) @ m.block.mlp.c_fc.weight)
+        model.block = GPT2Block(24, 2)
+        self.assertEqual(find_layers(model, "channels"), [])
 
     def test_a_graph_around_knows_more(self):
         class Outer(nn.Module):
@@ -314,12 +389,18 @@ class Finding(unittest.TestCase):
     def test_the_model_is_as_before(self):
         def forward(self, x):
             self.seen, self.count = x, getattr(self, "count", 0) + 1
-            return self.b(torch.relu(self.a(x)))
+            self.outputs.append(x)
+            self.steps.add_(1)
+            return self.b(torch.relu(self.a(x))) * torch.rand(1)
 
         model = Called(forward)
-        before = dict(model.__dict__)
+        model.outputs = []
+        model.register_buffer("steps", torch.zeros(1))
+        before, random = dict(model.__dict__), torch.get_rng_state()
         self.assertEqual(len(find_layers(model, "channels")), 1)
         self.assertEqual(model.__dict__, before)
+        self.assertEqual((model.outputs, model.steps.item()), ([], 0))
+        self.assertTrue(torch.equal(torch.get_rng_state(), random))
 
     def test_blocks_that_are_used_twice(self):
         model = GPT2()
@@ -442,6 +523,15 @@ class Pruning(unittest.TestCase):
         self.assertEqual(int(kept.sum()), 1)
         self.assertTrue(torch.equal(model[0].weight.detach()[kept], weights[kept]))
 
+    def test_what_cannot_be_pruned(self):
+        lazy = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.LazyLinear(4))
+        with self.assertRaisesRegex(ValueError, "call the model once"):
+            sparsify(lazy, "channels")
+        lazy(torch.zeros(1, 6))
+        sparsify(lazy, "channels")
+        with self.assertRaisesRegex(ValueError, "no parameter of this model"):
+            Sparsify(chain(), torch.optim.SGD(lazy.parameters(), lr=0.1), "channels", total_steps=4)
+
     def test_units_that_are_given(self):
         model = nn.Sequential(nn.Linear(6, 8), nn.LayerNorm(8), nn.Linear(8, 4))
         with self.assertRaisesRegex(ValueError, "units="):
@@ -461,6 +551,8 @@ class Pruning(unittest.TestCase):
                       UnitLayer(8, (UnitSlice("0.nothing", 0), UnitSlice("2.weight", 1, reads=True)))):
             with self.assertRaisesRegex(ValueError, "units="):
                 sparsify(model, "channels", units=[wrong])
+        with self.assertRaisesRegex(ValueError, "0.weight has the units of 2 layers"):
+            sparsify(model, "channels", units=[("0", "2"), ("0", "2")])
         model[2].weight.requires_grad = False
         with self.assertRaisesRegex(ValueError, "no trainable parameter '2.weight'"):
             sparsify(model, "channels", units=[("0", "2")])
@@ -502,6 +594,24 @@ class Removal(unittest.TestCase):
         self.assertEqual([(layer.units, layer.fixed) for layer in sparse.unit_layers], [(4, False), (10, True)])
         self.assertEqual(int((model.c.weight != 0).sum()), 40)
 
+        for function in (lambda m, x: m.c(m.a(x).flatten(1) * m.b(x).view(-1, 128)),
+                         lambda m, x: (lambda y: m.c(y.flatten(1)) / y.shape[1])(m.a(x) * m.b(x))):
+            model = Called(function)
+            model.a, model.b, model.c = nn.Conv2d(1, 8, 3), nn.Conv2d(1, 8, 3), nn.Linear(128, 2)
+            self.assertEqual([layer.fixed for layer in find_layers(model, "channels")], [True])
+
+    def test_sizes_that_are_not_the_number_of_channels(self):
+        for function in (lambda x: x.shape[0], lambda x: x.size(-1), lambda x: x.shape[-2:][0], lambda x: x.shape[2:][0],
+                         lambda x: x.dim(), lambda x: (lambda n, c, h, w: h)(*(x.shape[i] for i in range(4)))):
+            model = Called(lambda m, x: (lambda y: m.b(y) * function(y))(m.a(x)))
+            model.a, model.b = nn.Conv2d(1, 8, 3), nn.Conv2d(8, 2, 3)
+            self.assertEqual([layer.fixed for layer in find_layers(model, "channels")], [False])
+        for function in (lambda x: x.shape[1], lambda x: x.size(-3), lambda x: x.shape[1:][0], lambda x: x.shape[:2][1],
+                         lambda x: x.numel(), lambda x: x.shape.numel()):
+            model = Called(lambda m, x: (lambda y: m.b(y) * function(y))(m.a(x)))
+            model.a, model.b = nn.Conv2d(1, 8, 3), nn.Conv2d(8, 2, 3)
+            self.assertEqual([layer.fixed for layer in find_layers(model, "channels")], [True])
+
     def test_heads_stay_as_zeros(self):
         model = GPT2()
         sparse = self.smaller(model, torch.randn(2, 5, 96), "units:density=0.5,from=0,until=0")
@@ -524,6 +634,27 @@ class Removal(unittest.TestCase):
                 losses.append(train(each, x, optimizer, sparse, 6))
             torch.testing.assert_close(*map(torch.tensor, losses), rtol=2e-3, atol=1e-5)
             self.assertEqual(tuple(other.layer2[0].conv2.weight.shape), (16, 8, 3, 3))
+
+    def test_a_loss_of_before_that_is_still_there(self):
+        for dtype in (torch.float32, torch.float64):
+            model, x = chain(nn.ReLU()).to(dtype), torch.randn(4, 5, dtype=dtype)
+            optimizer, sparse = sparsify(model, "channels:from=0,until=0")
+            loss = model(x).sum()
+            loss.backward()
+            same = [id(p) for p in model.parameters()]
+            sparse.remove_units()
+            train(model, x, optimizer, sparse, 1)
+            self.assertEqual([id(p) for p in model.parameters()], same)
+            self.assertEqual((model[0].weight.grad.shape, model[0].weight.dtype), ((6, 5), dtype))
+
+    def test_states_of_other_shapes_are_refused(self):
+        model = chain(nn.ReLU())
+        optimizer, sparse = sparsify(model, "channels:from=0,until=0")
+        optimizer.state[model[0].weight] = {"row": torch.zeros(12, 1)}
+        with self.assertRaisesRegex(ValueError, "row of SGD has shape"):
+            sparse.remove_units()
+        optimizer.state.clear()
+        self.assertEqual(sparse.remove_units(), 6)
 
     def test_a_checkpoint_of_the_whole_model(self):
         model, x = ResNet(), torch.randn(4, 3, 12, 12)

@@ -87,6 +87,26 @@ def gather_equal(values):
     return all(torch.equal(x, every[0]) for x in every)
 
 
+class Compiled(nn.Module):
+    """What torch.compile() returns, in versions without it."""
+
+    def __init__(self, model):
+        super().__init__()
+        self._orig_mod = model
+
+    def forward(self, x):
+        return self._orig_mod(x)
+
+
+def compiled_in_ddp():
+    """The names of masks: DDPState has the same."""
+    begin()
+    ddp = nn.parallel.DistributedDataParallel(Compiled(mlp()))
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1)
+    return [sorted(Sparsify(model, optimizer, text, total_steps=8).masks)
+            for model in (ddp, Compiled(ddp)) for text in ("magnitude", "units")]
+
+
 def one_rank_differs():
     """Weights of a straight-through phase at step 0, of ranks that began with others; then a NaN on one rank only."""
     begin()
@@ -153,6 +173,12 @@ class Ranks(unittest.TestCase):
                 self.assertEqual((residuals, shapes), (kept, [[64], [64], [10]]))
             self.assertLess(sent, (4 * 138 + kept // 4 + 600, kept // 4 + 600, 1.02 * 4 * kept)[number])
 
+    def test_names_do_not_depend_on_compilation(self):
+        names = [f"{part}.{name}" for part in (0, 2, 4) for name in ("bias", "weight")]
+        matrices = [name for name in names if name.endswith("weight")]
+        units = [name for name in names if name != "4.bias"]
+        self.assertEqual(support.values(support.torchrun(1, compiled_in_ddp, timeout=120)), [[matrices, units] * 2])
+
     def test_a_rank_that_differs_does_not_end_or_split_the_run(self):
         self.assertEqual(support.values(support.torchrun(2, one_rank_differs, timeout=120)), [[True] * 3] * 2)
 
@@ -217,10 +243,12 @@ class OneProcess(unittest.TestCase):
             self.assertEqual(abs(model[2].weight.norm().item() - norm) < 1e-3 * norm, not pretrained)
 
     def test_mistakes(self):
+        norm = nn.LayerNorm(4)
         for error, arguments, options in (
                 (ValueError, (self.model, self.optimizer, "half"), {"total_steps": 9}),
                 (ValueError, (self.model, self.optimizer), {"total_steps": 0}),
-                (ValueError, (nn.LayerNorm(4), self.optimizer), {"total_steps": 9}),
+                (ValueError, (norm, torch.optim.SGD(norm.parameters(), lr=0.1)), {"total_steps": 9}),
+                (ValueError, (mlp(), self.optimizer), {"total_steps": 9}),
                 (TypeError, (self.optimizer, self.optimizer), {"total_steps": 9}),
                 (TypeError, (self.model, self.model), {"total_steps": 9})):
             with self.assertRaises(error):
@@ -233,7 +261,8 @@ class OneProcess(unittest.TestCase):
                 DDPState(self.model, config, make("sgd", self.model), sparsify=sparsify)
         with self.assertRaisesRegex(ValueError, "give the model"):
             DDPState(config="frugrad,feedback=none", sparsify=sparsify)
-        other = Sparsify(nn.Linear(4, 4), self.optimizer, "rigl", total_steps=9)
+        small = nn.Linear(4, 4)
+        other = Sparsify(small, torch.optim.SGD(small.parameters(), lr=0.1), "rigl", total_steps=9)
         for state in ({}, other.state_dict(), dict(sparsify.state_dict(), text="nm")):
             with self.assertRaises(ValueError):
                 sparsify.load_state_dict(state)

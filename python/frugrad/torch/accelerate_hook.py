@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from .ddp import DDPState, hook, uncompiled
+from .ddp import DDPState, hook
+from .roles import uncompiled
 
 
 class _AllRanks:

@@ -13,7 +13,6 @@ from time import perf_counter
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
-from torch.nn.parallel import DistributedDataParallel
 
 from .._core import Tensor
 from .._lib import MAX_DIMS, CommError
@@ -27,7 +26,7 @@ from .engine import ReducerBucket, ReducerEngine, compressed_parameters
 from .exchange import Exchange, config_items, layout_items
 from .nonfinite import CHOICES, DeviceWatch, HostWatch
 from .pipeline import Clock, ExchangeThread, RemoteError, Times
-from .roles import describe
+from .roles import bare_model, describe
 from .sparsify import Sparsify, check_sparse, require_sparsify
 from .transport import Comm, host_group
 
@@ -168,7 +167,7 @@ class DDPState:
         self.step = 0  # iterations so far, dense ones included
         self._group = process_group
         self._channel: Optional[Exchange] = None
-        self._model = None if model is None else _bare(model)
+        self._model = None if model is None else bare_model(model)
         self._known: Dict[int, Tensor] = {} if self._model is None else describe(self._model)
         self._named: Dict[int, torch.Tensor] = {}  # parameters seen without a model; referenced so that ids stay unique
         self._reduce = self.config.option("reduce")
@@ -631,17 +630,6 @@ def hook(state: DDPState, bucket: torch.distributed.GradBucket) -> torch.futures
     if not isinstance(state, DDPState):
         raise TypeError(f"register_comm_hook(state, frugrad.torch.hook) takes a DDPState, not a {type(state).__name__}")
     return state.reduce(bucket)
-
-
-def _bare(model: torch.nn.Module) -> torch.nn.Module:
-    """The model without DistributedDataParallel and torch.compile()."""
-    model = uncompiled(model)
-    return uncompiled(model.module) if isinstance(model, DistributedDataParallel) else model
-
-
-def uncompiled(model: torch.nn.Module) -> torch.nn.Module:
-    """The model in what torch.compile() returned: names of parameters do not depend on it."""
-    return getattr(model, "_orig_mod", model)
 
 
 def listed(optimizer: Any, where: str) -> List[torch.optim.Optimizer]:

@@ -3,25 +3,28 @@
 Channels and neurons: ``torch.fx`` records which operation reads what. The outputs of a convolution or linear layer are
 followed through batch norms, activations, dropout, pooling and flattening, to the one layer that reads them. Anything
 else that has them as an input (a sum, a norm across channels, a second layer, the output of the model) means that they
-are no layer. A module that cannot be traced is one operation in the graph of the module around it, and its parts are
-traced one by one. Attention heads are found by the names of an attention module's parts.
+are no layer, in training or in evaluation. A module that cannot be traced is one operation in the graph of the module
+around it, and its parts are traced one by one. Attention heads are found by the names of an attention module's parts.
 """
 
+import inspect
 from collections import Counter
-from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from contextlib import contextmanager
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
+import torch
 import torch.fx as fx
 import torch.nn as nn
 
 from .roles import attention_heads
-from .sparse_units import UnitLayer, UnitSlice, inputs, make_layer, outputs
+from .sparse_units import UnitLayer, UnitSlice, inputs, is_conv1d, make_layer, outputs
 
 _CONVS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 _ONE_BY_ONE = ("relu", "relu6", "leakyrelu", "elu", "celu", "selu", "gelu", "silu", "mish", "softplus", "softsign", "tanh",
                "sigmoid", "logsigmoid", "hardtanh", "hardswish", "hardsigmoid", "hardshrink", "softshrink", "tanhshrink",
                "threshold", "rrelu", "dropout", "dropout1d", "dropout2d", "dropout3d", "alphadropout", "featurealphadropout",
-               "identity", "pow", "square", "sqrt", "abs", "exp", "erf", "neg", "clamp", "contiguous", "float", "half",
+               "identity", "pow", "square", "abs", "exp", "erf", "neg", "clamp", "contiguous", "float", "half",
                "add", "iadd", "sub", "isub", "mul", "imul", "truediv", "div")
 _POOLS = tuple(f"{kind}pool{n}d" for kind in ("max", "avg", "lp", "adaptiveavg", "adaptivemax") for n in (1, 2, 3)) + (
     "upsample", "interpolate")
@@ -52,21 +55,39 @@ def _is_plain(module: nn.Module) -> bool:
 
 
 def _is_linear(module: Optional[nn.Module]) -> bool:
-    return module is not None and (type(module) is nn.Linear or type(module).__name__ == "Conv1D") and _is_plain(module)
+    return module is not None and (type(module) is nn.Linear or is_conv1d(module)) and _is_plain(module)
+
+
+def _has_hooks(module: nn.Module) -> bool:
+    """Whether a call of the module runs more than its forward(): that is not in a graph."""
+    return bool(module._forward_hooks or module._forward_pre_hooks or "forward" in module.__dict__)
 
 
 # ---- graphs
 
 class _Tracer(fx.Tracer):
-    """Traces a model in which modules of some types are single operations."""
+    """Traces a model in which modules of some types, and those with hooks, are single operations."""
 
-    def __init__(self, whole: Set[type]):
+    proxy_buffer_attributes = True  # code that changes a buffer must not do so now
+
+    def __init__(self, whole: Set[type], given: bool):
         super().__init__()
-        self.whole = whole
+        self.whole, self.given = whole, given
+        self.optional: List[str] = []
         self.failed: Optional[type] = None  # the type of the innermost module whose code cannot be traced
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return type(m) in self.whole or type(m).__name__ == "Conv1D" or super().is_leaf_module(m, module_qualified_name)
+        single = type(m) in self.whole or is_conv1d(m) or _has_hooks(m)
+        return single or super().is_leaf_module(m, module_qualified_name)
+
+    def create_args_for_root(self, root_fn: Callable[..., Any], is_module: bool, concrete_args: Any = None) -> Any:
+        """The call that is traced: without *args and **kwargs; unless given, arguments behind the first may be None."""
+        arguments = list(inspect.signature(root_fn).parameters.values())[1:]
+        named = [a for a in arguments if a.kind not in (a.VAR_POSITIONAL, a.VAR_KEYWORD)]
+        self.optional = [a.name for a in named[1:] if a.default is None]
+        left_out = [] if self.given else self.optional
+        values = {a.name: None if a.name in left_out else self.create_proxy("placeholder", a.name, (), {}) for a in named}
+        return lambda module: root_fn(module, **values), [self.root]
 
     def call_module(self, m: nn.Module, forward: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
         try:
@@ -76,41 +97,77 @@ class _Tracer(fx.Tracer):
             raise
 
 
-def _trace(module: nn.Module, whole: Set[type]) -> Optional[fx.Graph]:
-    """The graph of a module; None: its own code cannot be traced. Adds types of modules inside that cannot to whole."""
+def _trace(module: nn.Module, whole: Set[type], given: bool) -> Optional[fx.Graph]:
+    """The graph of a module, with optional arguments given or, if its code can do so, without them; None: its own code
+    cannot be traced. Adds types of modules inside that cannot to whole."""
     while True:
-        tracer = _Tracer(whole)
+        tracer = _Tracer(whole, given)
         try:
             return tracer.trace(module)
         except Exception:  # noqa: BLE001  whatever the code of a model does when its inputs have no numbers
-            if tracer.failed is None or tracer.failed in whole:
+            if tracer.failed is not None and tracer.failed not in whole:
+                whole.add(tracer.failed)
+            elif given or not tracer.optional:
                 return None
-            whole.add(tracer.failed)
+            else:
+                given = True
 
 
-def _graphs(module: nn.Module, path: str, whole: Set[type]) -> List[Tuple[str, fx.Graph]]:
-    """The graph of a module, and those of parts that are not in it because they cannot be traced."""
-    graph = _trace(module, whole)
+def _called_parts(module: nn.Module) -> Iterator[Tuple[str, nn.Module]]:
+    """The parts of a module that cannot be traced. Its code may call those of a Sequential one by one, and use what is
+    between them."""
+    for name, child in module.named_children():
+        if type(child) is nn.Sequential and not isinstance(module, (nn.Sequential, nn.ModuleList, nn.ModuleDict)):
+            yield from ((f"{name}.{own}", part) for own, part in child.named_children())
+        else:
+            yield name, child
+
+
+def _graphs(module: nn.Module, path: str, whole: Set[type], given: bool) -> List[Tuple[str, fx.Graph]]:
+    """The graph of a module, and those of parts that are single operations in it."""
+    graph = _trace(module, whole, given)
     if graph is None:
-        return [found for name, child in module.named_children() for found in _graphs(child, f"{path}{name}.", whole)]
+        parts = list(_called_parts(module))
+        return [found for name, part in parts for found in _graphs(part, f"{path}{name}.", whole, given)]
     names = [str(node.target) for node in graph.nodes if node.op == "call_module"]
     parts = [(name, module.get_submodule(name)) for name in names]
-    inside = [_graphs(part, f"{path}{name}.", whole) for name, part in parts if type(part) in whole]
-    return [(path, graph), *(found for graphs in inside for found in graphs)]
+    single = [(name, part) for name, part in parts if type(part) in whole or _has_hooks(part)]
+    inside = [found for name, part in single for found in _graphs(part, f"{path}{name}.", whole, given)]
+    return [(path, graph), *inside]
 
 
-def _trace_parts(model: nn.Module) -> List[Tuple[str, fx.Graph]]:
-    """The graphs of a model. What its code stores in attributes meanwhile is no tensor, and is forgotten."""
-    before = {module: dict(module.__dict__) for module in model.modules()}
+@contextmanager
+def _unchanged(model: nn.Module) -> Iterator[None]:
+    """What the code of a model stores in attributes, lists and dicts meanwhile is no tensor, and is forgotten."""
+    attributes = [module.__dict__ for module in model.modules()]
+    inside = [value for each in attributes for value in each.values() if isinstance(value, (dict, list))]
+    before = [(store, store.copy()) for store in (*attributes, *inside)]
     try:
-        return _graphs(model, "", set())
+        yield
     finally:
-        for module, attributes in before.items():
-            module.__dict__.clear()
-            module.__dict__.update(attributes)
+        for store, content in before:
+            store.clear()
+            store.update(content) if isinstance(store, dict) else store.extend(content)
+
+
+def _trace_parts(model: nn.Module, training: bool) -> List[Tuple[str, fx.Graph]]:
+    """The graphs of a model, in training with all arguments, or in evaluation without those that are optional."""
+    with _unchanged(model), torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(0)  # layers that are left out at random are the same ones on all ranks
+        for module in model.modules():
+            module.training = training
+        return _graphs(model, "", set(), given=training)
 
 
 # ---- channels and neurons
+
+def _is_smooth_at_zero(node: fx.Node, name: str) -> bool:
+    """Whether the function is finite, with its gradient, for the zeros of pruned units: no x / y, 1 / x or x ** 0.5."""
+    second = node.args[1] if len(node.args) > 1 else None
+    if name == "pow":
+        return isinstance(second, (int, float)) and second >= 1
+    return name not in ("truediv", "div") or isinstance(second, (int, float))
+
 
 class _Units:
     """Outputs that have the same units, and what reads them."""
@@ -143,9 +200,9 @@ class _Graph:
             out = self._module(node, flows) if node.op == "call_module" else self._function(node, flows) if flows else None
             if out is not None:
                 self.flows[node] = out
-        used = {path + str(node.target) for node in graph.nodes if node.op == "get_attr"}
-        self.layers = [(u.makers, u.readers[0], u.fixed) for u in self.units if not u.lost and len(u.readers) == 1
-                       and not any(f"{m}.weight" in used or f"{m}.bias" in used for m in (*u.makers, *u.readers))]
+        self.used = {(path + str(node.target)).rpartition(".")[0] for node in graph.nodes
+                     if node.op == "get_attr" and node.users}
+        self.layers = [((*u.makers, u.readers[0]), u.fixed) for u in self.units if not u.lost and len(u.readers) == 1]
 
     def _lose(self, flows: Iterable[_Flow]) -> None:
         for flow in flows:
@@ -153,7 +210,8 @@ class _Graph:
 
     def _module(self, node: fx.Node, flows: List[_Flow]) -> Optional[_Flow]:
         name = self.path + str(node.target)
-        module, once, kind = self.modules[name], self.calls[node.target] == 1, _plain(type(self.modules[name]).__name__)
+        module, kind = self.modules[name], _plain(type(self.modules[name]).__name__)
+        once = self.calls[node.target] == 1 and not _has_hooks(module)
         conv = type(module) in _CONVS and _is_plain(module)
         if (conv or _is_linear(module)) and once:
             for flow in flows:
@@ -169,7 +227,8 @@ class _Graph:
         if not flows:
             return None
         start = getattr(module, "start_dim", None), getattr(module, "end_dim", None)
-        return self._pass_on(node, kind if type(module).__module__.startswith("torch.nn") else "", flows, start)
+        known = type(module).__module__.startswith("torch.nn") and not _has_hooks(module)
+        return self._pass_on(node, kind if known else "", flows, start)
 
     def _has_units(self, norm: nn.Module, flow: _Flow) -> bool:
         """Whether a norm has a channel for each unit, or for each of its pixels."""
@@ -183,6 +242,7 @@ class _Graph:
     def _function(self, node: fx.Node, flows: List[_Flow]) -> Optional[_Flow]:
         name = _name(node)
         if name in _SIZES and not (name == "getattr" and node.args[1] not in ("shape", "ndim", "dtype", "device")):
+            flows[0].units.fixed |= self._reads_number(node, name, flows[0])
             return None
         arguments: Dict[Any, Any] = {**dict(enumerate(node.args[1:])), **node.kwargs}
         start = arguments.get(0, arguments.get("start_dim", 0)), arguments.get(1, arguments.get("end_dim", -1))
@@ -193,6 +253,20 @@ class _Graph:
         if name == "mean" and flows[0].form == "maps":
             return self._mean(flows[0], arguments)
         return self._pass_on(node, name, flows, start)
+
+    def _reads_number(self, node: fx.Node, name: str, flow: _Flow) -> bool:
+        """Whether the code may get the number of units from a size, other than that of samples or pixels."""
+        if name in ("dim", "len") or (name == "getattr" and node.args[1] != "shape"):
+            return False
+        if name == "size" and len(node.args) > 1:
+            indices = [node.args[1]]
+        else:
+            indices = [user.args[1] if _name(user) == "getitem" else None for user in node.users
+                       if user.users or _name(user) != "getitem"]
+        dims = flow.units.dims if flow.form == "maps" else 0
+        pixels = (*range(2, 2 + dims), *range(-dims, 0))
+        others = (0, *pixels, *(slice(axis, None) for axis in pixels))
+        return any(index not in others for index in indices)
 
     def _mean(self, flow: _Flow, arguments: Mapping[Any, Any]) -> Optional[_Flow]:
         """The mean of all pixels."""
@@ -208,11 +282,11 @@ class _Graph:
         """What an operation leaves of the units; None: nothing, they are lost."""
         first, forms = flows[0], {flow.form for flow in flows}
         known = len(flows) == len(node.all_input_nodes) and len(forms) == 1
-        if known and name in _POOLS and first.form == "maps":
+        if known and first.form == "maps" and name in _POOLS and name[-2:] in (f"{first.units.dims}d", "le", "te"):
             return first
         if known and name == "flatten" and first.form == "maps" and tuple(start) == (1, -1):
             return first._replace(form="flat")
-        if known and name in _ONE_BY_ONE:
+        if known and name in _ONE_BY_ONE and _is_smooth_at_zero(node, name):
             if all(flow.units is first.units for flow in flows):
                 return first
             if name == "mul" and len({outputs(self.modules[f.units.makers[0]]) for f in flows}) == 1:
@@ -225,6 +299,7 @@ class _Graph:
         a.units.makers += b.units.makers
         a.units.readers += b.units.readers
         a.units.lost |= b.units.lost
+        a.units.fixed |= b.units.fixed
         self.units.remove(b.units)
         for node, flow in self.flows.items():
             if flow.units is b.units:
@@ -232,20 +307,34 @@ class _Graph:
         return a
 
 
-def _channels(model: nn.Module, modules: Mapping[str, nn.Module]) -> List[UnitLayer]:
-    graphs = [_Graph(graph, path, modules) for path, graph in _trace_parts(model)]
+def _find_channels(model: nn.Module, modules: Mapping[str, nn.Module], training: bool) -> Dict[Tuple[str, ...], bool]:
+    """The modules of each layer, of which the last one reads the units, and whether their number is in the code."""
+    graphs = [_Graph(graph, path, modules) for path, graph in _trace_parts(model, training)]
     calls = Counter(graph.path + str(target) for graph in graphs for target in graph.calls)
-    found = [layer for graph in graphs for layer in graph.layers if all(calls[m] == 1 for m in (*layer[0], layer[1]))]
+    used = {name for graph in graphs for name in graph.used}
+    return {names: fixed for graph in graphs for names, fixed in graph.layers
+            if all(calls[name] == 1 and name not in used for name in names)}
+
+
+def _channels(model: nn.Module, modules: Mapping[str, nn.Module]) -> List[UnitLayer]:
+    found, other = (_find_channels(model, modules, training) for training in (True, False))
+    found = {names: fixed or other[names] for names, fixed in found.items() if names in other}
     for path, module in modules.items():
-        if type(module) in (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer):
-            found.append(([_join(path, "linear1")], _join(path, "linear2"), False))
+        if type(module) in (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer) and _has_plain_activation(module):
+            found[_join(path, "linear1"), _join(path, "linear2")] = False
     layers = []
-    for makers, reader, fixed in found:
+    for names, fixed in found.items():
         try:
-            layers.append(make_layer(modules, makers, reader, fixed=fixed))
+            layers.append(make_layer(modules, names[:-1], names[-1], fixed=fixed))
         except ValueError:  # sizes that are no multiple of the units: something else was between them
             continue
     return layers
+
+
+def _has_plain_activation(module: nn.Module) -> bool:
+    """Whether the activation of a layer of torch.nn is one of PyTorch that computes each neuron by itself."""
+    function = module.activation
+    return _plain(getattr(function, "__name__", type(function).__name__)) in _ONE_BY_ONE
 
 
 # ---- heads

@@ -17,7 +17,7 @@ from ._floats import bytes_tensor, warn_once
 from .checks import refuse_deepspeed, refuse_other_parameters, require_model
 from .config import check, hook_config, with_dense_start
 from .convert import ConvertedOptimizer
-from .ddp import listed, uncompiled
+from .ddp import listed
 from .device import DeviceEngine, device_engine
 from .engine import Engine, Range, ReducerBucket, ReducerEngine, compressed_parameters
 from .exchange import Exchange, config_items, layout_items
@@ -26,6 +26,7 @@ from .fsdp_device import DeviceBucket
 from .fsdp_scatter import CompressedReduceScatter, ScatterBucket
 from .fsdp_units import Chunk, Unit, find_mesh, find_units
 from .pipeline import Times
+from .roles import uncompiled
 from .transport import Comm, host_group
 
 

@@ -8,10 +8,9 @@ from .._core import Config, Tensor
 from ._floats import bytes_tensor, tensor_bytes
 from ._group import Group
 from .config import unsupported_option
-from .ddp import uncompiled
 from .engine import Engine, ReducerBucket, ReducerEngine
 from .pipeline import Times
-from .roles import describe
+from .roles import describe, uncompiled
 from .transport import Comm, host_group
 
 

@@ -24,6 +24,17 @@ _HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "nhead")
 _KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_kv_heads")
 
 
+def uncompiled(model: nn.Module) -> nn.Module:
+    """The model in what torch.compile() returned: names of parameters do not depend on it."""
+    return getattr(model, "_orig_mod", model)
+
+
+def bare_model(model: nn.Module) -> nn.Module:
+    """The model without DistributedDataParallel and torch.compile()."""
+    model = uncompiled(model)
+    return uncompiled(model.module) if isinstance(model, nn.parallel.DistributedDataParallel) else model
+
+
 def describe(model: nn.Module) -> Dict[int, Tensor]:
     """Each parameter's description, by ``id(parameter)``; a shared one counts where it is seen first."""
     modules = dict(model.named_modules())

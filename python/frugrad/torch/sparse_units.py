@@ -6,7 +6,8 @@ that a resumed run needs nothing else. Counts and importance are those of ``frug
 """
 
 import math
-from typing import Dict, List, Mapping, NamedTuple, Sequence, Tuple, Union
+from collections import Counter
+from typing import Dict, Iterable, List, Mapping, NamedTuple, Sequence, Tuple, Union
 
 import torch
 import torch.nn as nn
@@ -39,9 +40,15 @@ class UnitLayer(NamedTuple):
 
 # ---- layers of modules
 
+def is_conv1d(module: nn.Module) -> bool:
+    """Whether this is the linear layer of transformers that has this name; others have convolutions of this name."""
+    weight = module._parameters.get("weight")
+    return type(module).__name__ == "Conv1D" and hasattr(module, "nf") and weight is not None and weight.dim() == 2
+
+
 def input_first(module: nn.Module) -> bool:
     """Whether the first axis of the weights is that of the inputs."""
-    return type(module).__name__ == "Conv1D" or isinstance(module, _TURNED)
+    return is_conv1d(module) or isinstance(module, _TURNED)
 
 
 def outputs(module: nn.Module) -> int:
@@ -123,6 +130,15 @@ def layer_of(model: nn.Module, given: Union[UnitLayer, Sequence[Union[Named, int
     return _check(model, make_layer(modules, names[:-1], names[-1], sum(heads)))
 
 
+def refuse_overlap(layers: Sequence[UnitLayer]) -> None:
+    """Refuse layers that have the same outputs or inputs of a module as their units: those could not be removed."""
+    counts = Counter((s.name, s.axis) for layer in layers for s in layer.slices)
+    for (name, _), count in counts.items():
+        if count > 1:
+            raise ValueError(f"Sparsify: {name} has the units of {count} layers. Give the layers as units=, each tensor"
+                             " once as what makes units and once as what reads them, or leave it out by skip=")
+
+
 # ---- masks
 
 def _by_unit(tensor: torch.Tensor, s: UnitSlice, units: int) -> torch.Tensor:
@@ -180,11 +196,30 @@ def _set_sizes(module: nn.Module) -> None:
                 setattr(module, name, int(size))
 
 
+def _replace(tensor: torch.Tensor, smaller: torch.Tensor) -> None:
+    """Change the data of a tensor, which stays the same object. PyTorch stores the shape of its gradient as long as
+    there is a loss that was computed from it, and forgets that shape only with a change of type."""
+    tensor.grad = None
+    other = torch.float32 if tensor.dtype == torch.float16 else torch.float16
+    tensor.data = torch.empty(0, dtype=other, device=tensor.device)
+    tensor.data = smaller
+
+
+def _refuse_other_states(optimizer: torch.optim.Optimizer, tensors: Iterable[torch.Tensor]) -> None:
+    for tensor in tensors:
+        for key, value in optimizer.state.get(tensor, {}).items():
+            if isinstance(value, torch.Tensor) and value.numel() > 1 and value.shape != tensor.shape:
+                raise ValueError(f"Sparsify: remove_units(): {key} of {type(optimizer).__name__} has shape"
+                                 f" {tuple(value.shape)} for a parameter of shape {tuple(tensor.shape)}. Remove units"
+                                 " after training, with optimizer.state.clear()")
+
+
 def remove(model: nn.Module, optimizer: torch.optim.Optimizer, layers: Sequence[UnitLayer],
            masks: Dict[str, torch.Tensor]) -> List[UnitLayer]:
     """Remove pruned units from a model, from the states of its optimizer and from the masks. Returns the layers as they
     are then. Wants no_grad."""
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    _refuse_other_states(optimizer, (tensors[s.name] for layer in layers for s in layer.slices))
     left = []
     for layer in layers:
         kept = unpruned(layer, tensors, masks)
@@ -199,8 +234,7 @@ def remove(model: nn.Module, optimizer: torch.optim.Optimizer, layers: Sequence[
             for key, value in states.items():
                 if isinstance(value, torch.Tensor) and value.shape == tensor.shape:
                     states[key] = value.index_select(s.axis, index)
-            tensor.grad = None
-            tensor.data = tensor.detach().index_select(s.axis, index)
+            _replace(tensor, tensor.detach().index_select(s.axis, index))
             _set_sizes(model.get_submodule(s.name.rpartition(".")[0]))
         left.append(layer._replace(units=int(kept.sum())))
     return left

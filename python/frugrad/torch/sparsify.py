@@ -14,10 +14,10 @@ import torch
 from .._core import Config, Tensor
 from . import sparse_masks, sparse_units
 from ._group import Group
-from .checks import refuse_sharded, require_model, require_optimizer
+from .checks import refuse_other_parameters, refuse_sharded, require_model, require_optimizer
 from .convert import ConvertedOptimizer, bare
 from .find_units import find_layers
-from .roles import describe
+from .roles import bare_model, describe
 from .sparse_masks import Growth, Masked
 from .sparse_options import UNIT_KINDS, parse
 from .sparse_units import Named, UnitLayer, layer_of
@@ -90,13 +90,15 @@ class Sparsify:
                  units: Optional[Sequence[Union[UnitLayer, Sequence[Union[Named, int]]]]] = None):
         model = require_model(model, "Sparsify")
         refuse_sharded(model, "Sparsify")
-        model = getattr(model, "_orig_mod", model)
-        model = model.module if isinstance(model, torch.nn.parallel.DistributedDataParallel) else model
+        model = bare_model(model)
+        if any(map(torch.nn.parameter.is_lazy, model.parameters())):
+            raise ValueError("Sparsify: a parameter of the model has no shape yet (LazyLinear): call the model once before")
         if total_steps < 1:
             raise ValueError(f"Sparsify: total_steps is {total_steps}; it must be the number of optimizer steps")
         self.text, self.options, self.total_steps = text, parse(text), total_steps
         self.step_count = 0
         self._optimizer = bare(require_optimizer(optimizer, "Sparsify"))
+        refuse_other_parameters([self._optimizer], model.parameters(), "give Sparsify the one that updates it")
         self._group = process_group
         self._model, self.unit_layers = model, self._find_units(model, units, skip)
         self._masked: List[Tuple[Tensor, torch.nn.Parameter]] = self._list_masked(skip)
@@ -129,6 +131,7 @@ class Sparsify:
             wanted = {"channels": outputs, "heads": attention}.get(kind, f"{outputs}, or {attention}")
             raise ValueError(f"Sparsify: {kind}: the model has no {wanted}. Give the layers as units=, such as"
                              ' units=[("fc1", "fc2")]; docs/sparse-weights.md')
+        sparse_units.refuse_overlap(layers)
         return layers
 
     def _list_masked(self, skip: Sequence[str]) -> List[Tuple[Tensor, torch.nn.Parameter]]:

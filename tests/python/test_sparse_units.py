@@ -278,11 +278,11 @@ class Finding(unittest.TestCase):
     def test_what_else_reads_the_units_means_no_layer(self):
         shared = nn.Linear(12, 12)
         for name, model in (
-                ("norm", chain(nn.LayerNorm(12))), ("softmax", chain(nn.Softmax(-1))), ("module", chain(Called(lambda m, x: x))[1]),
+                ("norm", chain(nn.LayerNorm(12))), ("softmax", chain(nn.Softmax(-1))), 
                 ("prelu", chain(nn.PReLU(12))), ("flatten of tokens", chain(nn.Flatten(1))),
-                ("pool over neurons", nn.Sequential(nn.Linear(5, 12), nn.AvgPool1d(2), nn.Linear(6, 3))),
+                ("pool over neurons", nn.Sequential(nn.Linear(5, 12), nn.AvgPool1d(3, 1, 1), nn.Linear(12, 3))),
                 ("reader of pixels", nn.Sequential(nn.Conv2d(3, 8, 3), nn.Linear(8, 3))),
-                ("groups", nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3, groups=4))),
+                ("groups", nn.Sequential(nn.Conv2d(8, 8, 3, groups=4), nn.ReLU(), nn.Conv2d(8, 2, 3))),
                 ("shared", nn.Sequential(shared, nn.ReLU(), shared)),
                 ("sum", Called(lambda m, x: m.b(x + m.a(x)))), ("two", Called(lambda m, x: m.b(m.a(x)) + m.c(m.a(x)))),
                 ("readers", Called(lambda m, x: (lambda y: m.b(y) + m.c(y))(m.a(x)))),
@@ -291,6 +291,7 @@ class Finding(unittest.TestCase):
                 ("weights", Called(lambda m, x: m.b(m.a(x)) @ m.a.weight)),
                 ("constant", Called(lambda m, x: m.b(m.a(x) * m.c.bias))),
                 ("rows of channels", nn.Sequential(nn.Conv2d(1, 4, 3), Called(lambda m, x: x.view(x.size(0) * 4, -1)), nn.Linear(16, 2))),
+                ("one sample", nn.Sequential(nn.Conv2d(1, 4, 3), Called(lambda m, x: x.view(4, -1)), nn.Linear(16, 2))),
                 ("mean", Called(lambda m, x: m.b(m.a(x).mean(1, keepdim=True)))),
                 ("index", Called(lambda m, x: m.b(m.a(x)[..., [0] * 12]))),
                 ("pool across channels", nn.Sequential(nn.Conv2d(3, 8, 3), nn.AvgPool3d((3, 1, 1), 1, (1, 0, 0)), nn.Conv2d(8, 2, 3))),
@@ -310,6 +311,25 @@ class Finding(unittest.TestCase):
         for activation, count in (("gelu", 1), (nn.SiLU(), 1), (lambda x: F.softmax(x, -1), 0), (nn.Softmax(-1), 0)):
             block = nn.TransformerEncoderLayer(8, 2, 16, activation=activation)
             self.assertEqual(len(find_layers(block, "channels")), count)
+
+    def test_what_else_uses_a_block(self):
+        class Around(nn.Module):
+            def __init__(self, function):
+                super().__init__()
+                self.block, self.function = nn.TransformerEncoderLayer(8, 2, 16), function
+
+            def forward(self, x):
+                return self.function(self.block, x)
+
+        uses = {"nothing": (lambda block, x: block(x), 1), "a call": (lambda block, x: block(x).sum() + block.linear1(x).sum(), 0),
+                "its weights": (lambda block, x: block(x).sum() + block.linear2.weight.sum(), 0)}
+        for name, (function, count) in uses.items():
+            self.assertEqual(len(find_layers(Around(function), "channels")), count, name)
+        hooked, replaced = Around(uses["nothing"][0]), Around(uses["nothing"][0])
+        hooked.block.linear1.register_forward_hook(lambda module, x, y: y.flip(-1))
+        replaced.block.linear1 = nn.Sequential(nn.Linear(8, 16))
+        for model in hooked, replaced:
+            self.assertEqual(find_layers(model, "channels"), [])
 
     def test_optional_arguments(self):
         class Labeled(Called):
@@ -396,10 +416,12 @@ class Finding(unittest.TestCase):
         model = Called(forward)
         model.outputs = []
         model.register_buffer("steps", torch.zeros(1))
+        model.b.eval()
         before, random = dict(model.__dict__), torch.get_rng_state()
         self.assertEqual(len(find_layers(model, "channels")), 1)
         self.assertEqual(model.__dict__, before)
         self.assertEqual((model.outputs, model.steps.item()), ([], 0))
+        self.assertEqual([m.training for m in (model, model.a, model.b)], [True, True, False])
         self.assertTrue(torch.equal(torch.get_rng_state(), random))
 
     def test_blocks_that_are_used_twice(self):

@@ -16,22 +16,21 @@ import torch
 import torch.fx as fx
 import torch.nn as nn
 
-from .roles import attention_heads
-from .sparse_units import UnitLayer, UnitSlice, inputs, is_conv1d, make_layer, outputs
+from .roles import NAMES, attention_heads, is_conv1d
+from .sparse_units import UnitLayer, UnitSlice, inputs, make_layer, outputs
 
 _CONVS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
-_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 _ONE_BY_ONE = ("relu", "relu6", "leakyrelu", "elu", "celu", "selu", "gelu", "silu", "mish", "softplus", "softsign", "tanh",
                "sigmoid", "logsigmoid", "hardtanh", "hardswish", "hardsigmoid", "hardshrink", "softshrink", "tanhshrink",
                "threshold", "rrelu", "dropout", "dropout1d", "dropout2d", "dropout3d", "alphadropout", "featurealphadropout",
                "identity", "pow", "square", "abs", "exp", "erf", "neg", "clamp", "contiguous", "float", "half",
                "add", "iadd", "sub", "isub", "mul", "imul", "truediv", "div")
-_POOLS = tuple(f"{kind}pool{n}d" for kind in ("max", "avg", "lp", "adaptiveavg", "adaptivemax") for n in (1, 2, 3)) + (
-    "upsample", "interpolate")
-_SIZES = ("size", "dim", "len", "getattr", "numel")  # what reads no numbers
-_QKV, _OUT = ("c_attn", "qkv"), ("c_proj", "proj", "o_proj", "out_proj", "out_lin", "o", "wo")
-_SEPARATE = (("q_proj", "k_proj", "v_proj"), ("query", "key", "value"), ("q_lin", "k_lin", "v_lin"), ("q", "k", "v"),
-             ("wq", "wk", "wv"))
+_POOLS = ("max", "avg", "lp", "adaptiveavg", "adaptivemax")
+_SIZES = ("size", "dim", "len", "getattr", "numel")  # these read shapes, no values
+_QKV = ("c_attn", "qkv")  # all queries, all keys, all values; query_key_value has them head by head
+_SEPARATE = tuple(zip(NAMES["attn_q"], NAMES["attn_k"], NAMES["attn_v"]))
+_OUT = ("c_proj", "proj", *NAMES["attn_o"])
 
 
 def _plain(name: str) -> str:
@@ -175,7 +174,7 @@ class _Units:
     def __init__(self, maker: str, dims: int):
         self.makers: List[str] = [maker]
         self.readers: List[str] = []
-        self.dims = dims  # of pixels; 0: of a linear layer
+        self.dims = dims  # number of pixel axes; 0: a linear layer
         self.lost = False
         self.fixed = False  # the code of the model has their number
 
@@ -221,7 +220,7 @@ class _Graph:
                     flow.units.lost = True
             self.units.append(_Units(name, module.weight.dim() - 2 if conv else 0))
             return _Flow(self.units[-1], "maps" if conv else "last")
-        if type(module) in _NORMS and once and flows and self._has_units(module, flows[0]):
+        if type(module) in _BATCH_NORMS and once and flows and self._has_units(module, flows[0]):
             flows[0].units.makers.append(name)
             return flows[0]
         if not flows:
@@ -236,8 +235,10 @@ class _Graph:
         return outputs(norm) == units or (flow.form == "flat" and outputs(norm) % units == 0)
 
     def _is_batch(self, size: Any) -> bool:
-        """Whether the first size of a view is the number of samples: -1, a number, size(0) or shape[0]."""
-        return not isinstance(size, fx.Node) or (_name(size) in ("size", "getitem") and size.args[1:] == (0,))
+        """Whether the first size of a view is the number of samples: -1, size(0) or shape[0]."""
+        if isinstance(size, fx.Node):
+            return _name(size) in ("size", "getitem") and size.args[1:] == (0,)
+        return bool(size == -1)
 
     def _function(self, node: fx.Node, flows: List[_Flow]) -> Optional[_Flow]:
         name = _name(node)
@@ -282,7 +283,8 @@ class _Graph:
         """What an operation leaves of the units; None: nothing, they are lost."""
         first, forms = flows[0], {flow.form for flow in flows}
         known = len(flows) == len(node.all_input_nodes) and len(forms) == 1
-        if known and first.form == "maps" and name in _POOLS and name[-2:] in (f"{first.units.dims}d", "le", "te"):
+        pools = (*(f"{kind}pool{first.units.dims}d" for kind in _POOLS), "upsample", "interpolate")
+        if known and first.form == "maps" and name in pools:
             return first
         if known and name == "flatten" and first.form == "maps" and tuple(start) == (1, -1):
             return first._replace(form="flat")
@@ -307,21 +309,38 @@ class _Graph:
         return a
 
 
+def _is_alone(block: str, name: str, graphs: Sequence[_Graph]) -> bool:
+    """Whether only the code of a block calls a module and uses its weights."""
+    around = [graph for graph in graphs if not graph.path.startswith(_join(block, ""))]
+    return not any(name in graph.used or name in {graph.path + str(call) for call in graph.calls} for graph in around)
+
+
+def _find_feed_forward(modules: Mapping[str, nn.Module], graphs: Sequence[_Graph]) -> Dict[Tuple[str, ...], bool]:
+    """The neurons of transformer layers of torch.nn, which are single operations in a graph."""
+    found: Dict[Tuple[str, ...], bool] = {}
+    for path, module in modules.items():
+        if type(module) not in (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer) or not _has_plain_activation(module):
+            continue
+        names = _join(path, "linear1"), _join(path, "linear2")
+        plain = all(_is_linear(modules[name]) and _is_alone(path, name, graphs) for name in names)
+        if plain and not any(_has_hooks(part) for part in (module.linear1, module.linear2, module.dropout)):
+            found[names] = False
+    return found
+
+
 def _find_channels(model: nn.Module, modules: Mapping[str, nn.Module], training: bool) -> Dict[Tuple[str, ...], bool]:
     """The modules of each layer, of which the last one reads the units, and whether their number is in the code."""
     graphs = [_Graph(graph, path, modules) for path, graph in _trace_parts(model, training)]
     calls = Counter(graph.path + str(target) for graph in graphs for target in graph.calls)
     used = {name for graph in graphs for name in graph.used}
-    return {names: fixed for graph in graphs for names, fixed in graph.layers
-            if all(calls[name] == 1 and name not in used for name in names)}
+    found = {names: fixed for graph in graphs for names, fixed in graph.layers
+             if all(calls[name] == 1 and name not in used for name in names)}
+    return {**found, **_find_feed_forward(modules, graphs)}
 
 
 def _channels(model: nn.Module, modules: Mapping[str, nn.Module]) -> List[UnitLayer]:
     found, other = (_find_channels(model, modules, training) for training in (True, False))
     found = {names: fixed or other[names] for names, fixed in found.items() if names in other}
-    for path, module in modules.items():
-        if type(module) in (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer) and _has_plain_activation(module):
-            found[_join(path, "linear1"), _join(path, "linear2")] = False
     layers = []
     for names, fixed in found.items():
         try:

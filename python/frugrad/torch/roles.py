@@ -12,16 +12,22 @@ from .._core import Tensor
 
 _CONV = (nn.modules.conv._ConvNd,)
 _NORM = (nn.LayerNorm, nn.GroupNorm, nn.modules.batchnorm._NormBase)
-_NAMES = {
+NAMES = {
     "attn_q": ("q_proj", "query", "q_lin", "q", "wq"),
     "attn_k": ("k_proj", "key", "k_lin", "k", "wk"),
     "attn_v": ("v_proj", "value", "v_lin", "v", "wv"),
     "attn_o": ("o_proj", "out_proj", "out_lin", "o", "wo"),
     "attn_qkv": ("c_attn", "qkv", "qkv_proj", "in_proj", "query_key_value"),
 }
-_ROLE_OF = {name: role for role, names in _NAMES.items() for name in names}
+_ROLE_OF = {name: role for role, names in NAMES.items() for name in names}
 _HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "nhead")
 _KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_kv_heads")
+
+
+def is_conv1d(module: nn.Module) -> bool:
+    """Whether this is the linear layer of transformers that has this name; others have convolutions of this name."""
+    weight = module._parameters.get("weight")
+    return type(module).__name__ == "Conv1D" and hasattr(module, "nf") and weight is not None and weight.dim() == 2
 
 
 def uncompiled(model: nn.Module) -> nn.Module:

@@ -12,11 +12,12 @@ from typing import Dict, Iterable, List, Mapping, NamedTuple, Sequence, Tuple, U
 import torch
 import torch.nn as nn
 
+from .roles import is_conv1d
 from .sparse_masks import select_largest
 
 Named = Union[str, nn.Module]
 _NORMS = (nn.modules.batchnorm._BatchNorm,)
-_TURNED = (nn.modules.conv._ConvTransposeNd,)
+_TRANSPOSED = (nn.modules.conv._ConvTransposeNd,)
 
 
 class UnitSlice(NamedTuple):
@@ -40,15 +41,9 @@ class UnitLayer(NamedTuple):
 
 # ---- layers of modules
 
-def is_conv1d(module: nn.Module) -> bool:
-    """Whether this is the linear layer of transformers that has this name; others have convolutions of this name."""
-    weight = module._parameters.get("weight")
-    return type(module).__name__ == "Conv1D" and hasattr(module, "nf") and weight is not None and weight.dim() == 2
-
-
 def input_first(module: nn.Module) -> bool:
     """Whether the first axis of the weights is that of the inputs."""
-    return is_conv1d(module) or isinstance(module, _TURNED)
+    return is_conv1d(module) or isinstance(module, _TRANSPOSED)
 
 
 def outputs(module: nn.Module) -> int:
@@ -102,7 +97,8 @@ def _check(model: nn.Module, layer: UnitLayer) -> UnitLayer:
                 s.parts * layer.units * s.length != shape[s.axis]):
             raise ValueError(f"Sparsify, units=: {s.name} of shape {tuple(shape)} does not have {layer.units} units: {s}")
     if [isinstance(tensors[s.name], nn.Parameter) for s in layer.slices if s.reads] != [True]:
-        raise ValueError("Sparsify, units=: one parameter of a layer reads its units")
+        raise ValueError("Sparsify, units=: exactly one slice of a UnitLayer must have reads=True, and it must be of a"
+                         " parameter")
     return layer
 
 

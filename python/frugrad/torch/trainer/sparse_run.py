@@ -52,7 +52,7 @@ def sparse_method(method: str) -> str:
     return method if "min_size=" in method or method.split(",")[0] == "dense" else f"{method},min_size=0"
 
 
-def find_units(model: torch.nn.Module, kind: str) -> List[sparse_units.UnitLayer]:
+def find_unit_layers(model: torch.nn.Module, kind: str) -> List[sparse_units.UnitLayer]:
     """The layers of a model of ``frugrad train``, which does not count the pooler of BERT; none for other kinds."""
     layers = find_layers(model, kind, ["pooler."]) if kind in UNIT_KINDS else []
     if kind in UNIT_KINDS and not layers:
@@ -133,7 +133,7 @@ class SparseRun(Run):
         super().__init__(*arguments)
         self.options, self.config, self.make = options, config, make
         self.dense_bytes = self.exchange.dense_bytes
-        self.layers = find_units(self.model, options.kind)
+        self.layers = find_unit_layers(self.model, options.kind)
         self.keeps_norms = random_weights and not self.layers
         if self.layers:
             sliced = {s.name for layer in self.layers for s in layer.slices}

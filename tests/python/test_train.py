@@ -559,6 +559,7 @@ class Sparse(Case):
             self.assertEqual(ran.returncode, 0, ran.stderr)
             losses.append(json.loads(ran.stdout)["loss"])
         self.assertAlmostEqual(*losses, places=5)
+        self.assertAlmostEqual(result["loss"], losses[0], places=4)  # the program reads and normalizes images alike
 
     def test_units_of_transformers(self):
         with unittest.mock.patch.object(train, "_summary", lambda args, result, run, *rest: {

@@ -151,8 +151,8 @@ class Images(Task):
                 raise RunError(f"{self.folder / name}: not a file of CIFAR-10: {len(raw)} bytes, or a label above 9")
             parts.append(torch.frombuffer(raw, dtype=torch.uint8).view(-1, 3073))
         rows = torch.cat(parts).to(self.device)
-        mean, std = (torch.tensor(row, device=self.device).view(3, 1, 1)
-                     for row in ([125.3, 123.0, 113.9], [63.0, 62.1, 66.7]))
+        mean, std = (torch.tensor(row, device=self.device).view(3, 1, 1) * 255  # those of `frugrad train`
+                     for row in ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]))
         images = torch.empty(len(rows), 3, 32, 32, device=self.device,
                              dtype=torch.bfloat16 if self.device.type == "cuda" else torch.float32)
         for at in range(0, len(rows), 10000):

@@ -38,29 +38,37 @@ def prepare(text, kind="sgd", steps=20, config="frugrad", seed=0):
     return model, optimizer, sparsify, state
 
 
+def gather_equal(values):
+    every = [torch.zeros_like(values) for _ in range(WORLD)]
+    dist.all_gather(every, values)
+    return all(torch.equal(x, every[0]) for x in every)
+
+
+def train_on_ranks(text, kind, config):
+    """What prepare() returns after 20 steps, and the bytes of each of the last four."""
+    model, optimizer, sparsify, state = prepare(text, kind, config=config, seed=dist.get_rank())
+    ddp = wrap(model, state)
+    run(ddp, optimizer, sparsify, range(16))
+    before = state.stats()["bytes_sent"]
+    run(ddp, optimizer, sparsify, range(16, 20))
+    return model, optimizer, sparsify, state, (state.stats()["bytes_sent"] - before) / 4
+
+
 def ranks_agree():
     """For each kind and optimizer: equal weights, density, zeros where pruned, residual sizes, bytes of the last steps."""
     begin()
     results = []
     for text in TEXTS:
         for kind, config in (("sgd", "frugrad"), ("adam", "frugrad"), ("adam", "dense")):
-            model, optimizer, sparsify, state = prepare(text, kind, config=config, seed=dist.get_rank())
-            ddp = wrap(model, state)
-            run(ddp, optimizer, sparsify, range(16))
-            before = state.stats()["bytes_sent"]
-            run(ddp, optimizer, sparsify, range(16, 20))
-            weights = [torch.zeros_like(flat(model)) for _ in range(WORLD)]
-            dist.all_gather(weights, flat(model))
+            model, optimizer, sparsify, state, sent = train_on_ranks(text, kind, config)
             pruned = [p.flatten()[~sparsify.masks[name]] for name, p in model.named_parameters() if name in sparsify.masks]
             states = [value for p in model.parameters() for value in optimizer.state[p].values()
                       if isinstance(value, torch.Tensor) and value.shape == p.shape and p.dim() == 2]
             masks = [sparsify.masks[name] for name, p in model.named_parameters() if p.dim() == 2]
             per = len(states) // len(masks)
             dirty = sum(int(s.flatten()[~masks[i // per]].count_nonzero()) for i, s in enumerate(states)) if per else 0
-            results.append([all(torch.equal(w, weights[0]) for w in weights), sparsify.density,
-                            sum(int(x.count_nonzero()) for x in pruned), dirty,
-                            sum(r.numel() for r in state.residuals().values()),
-                            (state.stats()["bytes_sent"] - before) / 4, flat(model).isfinite().all().item()])
+            results.append([gather_equal(flat(model)), sparsify.density, sum(int(x.count_nonzero()) for x in pruned), dirty,
+                            sum(r.numel() for r in state.residuals().values()), sent, flat(model).isfinite().all().item()])
     return results
 
 
@@ -69,22 +77,12 @@ def units_on_ranks():
     begin()
     results = []
     for kind, config in (("sgd", "frugrad"), ("adam", "frugrad,vectors=sparse"), ("adam", "dense")):
-        model, optimizer, sparsify, state = prepare(UNITS, kind, config=config, seed=dist.get_rank())
-        ddp = wrap(model, state)
-        run(ddp, optimizer, sparsify, range(16))
-        before = state.stats()["bytes_sent"]
-        run(ddp, optimizer, sparsify, range(16, 20))
+        model, _, _, state, sent = train_on_ranks(UNITS, kind, config)
         units = [int((p != 0).sum()) for p in model.parameters() if p.dim() == 1]
         vectors = [list(r.shape) for name, r in sorted(state.residuals().items()) if name.endswith("bias")]
         results.append([gather_equal(flat(model)), int((flat(model) != 0).sum()), units, vectors,
-                        sum(r.numel() for r in state.residuals().values()), (state.stats()["bytes_sent"] - before) / 4])
+                        sum(r.numel() for r in state.residuals().values()), sent])
     return results
-
-
-def gather_equal(values):
-    every = [torch.zeros_like(values) for _ in range(WORLD)]
-    dist.all_gather(every, values)
-    return all(torch.equal(x, every[0]) for x in every)
 
 
 class Compiled(nn.Module):

@@ -213,7 +213,7 @@ def _refuse_other_states(optimizer: torch.optim.Optimizer, tensors: Iterable[tor
 def remove(model: nn.Module, optimizer: torch.optim.Optimizer, layers: Sequence[UnitLayer],
            masks: Dict[str, torch.Tensor]) -> List[UnitLayer]:
     """Remove pruned units from a model, from the states of its optimizer and from the masks. Returns the layers as they
-    are then. Wants no_grad."""
+    are then. Call it under no_grad."""
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     _refuse_other_states(optimizer, (tensors[s.name] for layer in layers for s in layer.slices))
     left = []

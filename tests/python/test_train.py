@@ -28,7 +28,7 @@ from frugrad.torch.trainer.optimizers import FlatOptimizer  # noqa: E402
 from frugrad.torch.trainer.power_sgd import PowerSGD  # noqa: E402
 from frugrad.torch.trainer.pretrained import load_images, read_safetensors  # noqa: E402
 from frugrad.torch.trainer.learning_rate import parse_schedule  # noqa: E402
-from frugrad.torch.trainer.simulated_frames import can_simulate, simulate  # noqa: E402
+from frugrad.torch.trainer.simulated_frames import can_simulate, select_largest, simulate  # noqa: E402
 from frugrad.torch.trainer.wordpiece import WordPiece  # noqa: E402
 from frugrad.torch.trainer.workers import Transform, make_exchange, make_planner, read_config  # noqa: E402
 
@@ -439,6 +439,23 @@ class Parts(unittest.TestCase):
                 self.assertEqual(*[(exchange.sent, exchange.density) for exchange in both], text)
         for text in ("frugrad", "qsgd", "topk,clip=1", "dgc,mask=off", "topk,residual=bf16", "onebit,feedback=none"):
             self.assertFalse(can_simulate(read_config(text, "sgd")), text)
+
+    def test_largest_entries_of_large_tensors(self):
+        torch.manual_seed(4)
+        sizes, counts = [3 << 16, 1 << 16, 2 << 16], [500, 1 << 15, 40]
+        x = torch.randn(sum(sizes)) * torch.rand(sum(sizes)) ** 3
+        x[-2 << 16:] = 0  # nothing to send
+        x[7] = float("inf")
+        mask = select_largest(x, sizes, counts)
+        self.assertTrue(mask[7])
+        for part, chosen, count in zip(x.split(sizes), mask.split(sizes), counts):
+            taken, number = part[chosen].abs(), int(chosen.sum())
+            if part.abs().max() == 0:
+                self.assertEqual(number, 0)
+                continue
+            self.assertGreaterEqual(number, count)
+            self.assertLessEqual(number, count * 1.002 + 1)
+            self.assertGreater(float(taken.min()), float(part[~chosen].abs().max()))
 
     def test_parameters_are_views_in_groups(self):
         model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(64, 128))

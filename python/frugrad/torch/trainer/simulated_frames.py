@@ -1,12 +1,14 @@
 """Exchanges that compute with PyTorch what frames of some methods contain, where the GPU has no kernels for them.
 
 They are for rivals in comparisons: 1-bit SGD, and top-k of whole tensors with a plain residual, as DGC, or without one
-for gossip. The host makes their frames at a few GB/s, too slow for a large model. What arrives is the same but for the order of sums; the length of a
-frame is that of a real one, which the library makes of the values that are sent, at the first step, whenever the density
-changes and every some hundred steps.
+for gossip. The host makes their frames at a few GB/s, too slow for a large model. What arrives is the same but for the
+order of sums, and for a few entries at the threshold of large tensors; the length of a frame is that of a real one, which
+the library makes of the values that are sent, at the first step, whenever the density changes and every some hundred
+steps.
 """
 
-from typing import Any, List, Optional, Tuple
+import math
+from typing import Any, List, NamedTuple, Optional, Tuple
 
 import torch
 
@@ -19,6 +21,7 @@ _USUAL = {"rule": "topk", "unit": "element", "layers": "even", "norm": "off", "f
           "warmup": "0", "dense_every": "0", "transform": "off", "bucket": "auto", "mean": "all", "topology": "ring",
           "average_every": "0"}
 _BUCKET = 512  # values that share two means: bucket=auto
+_LEAST_WIDTH = 1 << 16  # select_largest(): the common divisor of large tensors
 _MEASURE_EVERY = 500  # steps between real frames, where their length depends on the data
 
 
@@ -112,6 +115,52 @@ class OneBit(SimulatedFrames):
         return torch.where(upper, sums / count.clamp(min=1), lower)
 
 
+class Tensors(NamedTuple):
+    """Compressed tensors that follow each other in the buffers."""
+
+    begin: int
+    end: int
+    sizes: List[int]
+    counts: List[int]  # entries that are sent
+
+
+def adjacent_tensors(plan: List[Tuple[int, int, int]]) -> List[Tensors]:
+    """The tensors of a plan, those that follow each other together."""
+    found: List[Tensors] = []
+    for begin, end, count in plan:
+        if found and found[-1].end == begin:
+            last = found.pop()
+            found.append(Tensors(last.begin, end, last.sizes + [end - begin], last.counts + [count]))
+        else:
+            found.append(Tensors(begin, end, [end - begin], [count]))
+    return found
+
+
+def select_largest(x: torch.Tensor, sizes: List[int], counts: List[int]) -> torch.Tensor:
+    """A mask of the largest entries of each of some tensors, which follow each other in ``x``.
+
+    torch.topk is slow for large tensors. Where they have a large common divisor, all thresholds are found at once, from
+    the highest bit of the magnitudes to the 19th: entries within 1/2048 of the threshold are selected too.
+    """
+    width = math.gcd(*sizes)
+    if width < _LEAST_WIDTH:
+        mask, at = torch.zeros_like(x, dtype=torch.bool), 0
+        for size, count in zip(sizes, counts):
+            mask[at + x[at:at + size].abs().topk(count, sorted=False).indices] = True
+            at += size
+        return mask
+    rows = x.abs().view(torch.int32).view(-1, width)  # magnitudes are ordered as these integers are
+    number = torch.arange(len(sizes), device=x.device)
+    owner = number.repeat_interleave(torch.tensor([size // width for size in sizes], device=x.device))
+    wanted = torch.tensor(counts, device=x.device)
+    threshold = torch.zeros(len(sizes), dtype=torch.int32, device=x.device)
+    for bit in range(30, 11, -1):
+        higher = threshold | 1 << bit
+        reached = torch.zeros_like(wanted).index_add_(0, owner, (rows >= higher[owner, None]).sum(1))
+        threshold = torch.where(reached >= wanted, higher, threshold)
+    return (rows >= threshold.clamp(min=1)[owner, None]).view(-1)
+
+
 class TensorTopK(SimulatedFrames):
     """The largest entries of each tensor, without a residual, with a plain one or with DGC's momentum."""
 
@@ -131,14 +180,13 @@ class TensorTopK(SimulatedFrames):
         return self.residual[worker, begin:end].add_(new)
 
     def _send(self, worker: int) -> None:
-        for begin, end, count in self._plan:
-            x, out = self._accumulate(worker, begin, end), self.flat.grad[begin:end]
-            chosen = x.abs().topk(count, sorted=False).indices
-            out.zero_()
-            out[chosen] = x[chosen]
-            x[chosen] = 0
+        for begin, end, sizes, counts in adjacent_tensors(self._plan):
+            x = self._accumulate(worker, begin, end)
+            chosen = select_largest(x, sizes, counts)
+            self.flat.grad[begin:end] = torch.where(chosen, x, x.new_zeros(()))
+            x.masked_fill_(chosen, 0)
             if self.momentum is not None:
-                self.momentum[worker, begin:end][chosen] = 0
+                self.momentum[worker, begin:end].masked_fill_(chosen, 0)
 
 
 def simulate(flat: Flat, planner: Compressor, workers: int, steps: int, threads: int) -> SimulatedFrames:

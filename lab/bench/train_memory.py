@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Peak memory of a worker's model state: FruGrad against dense training with gradients as bucket views.
 
-    lab/bench/train_memory.py [--frugrad PATH] [--out FILE.jsonl] [--peak]
+    lab/bench/train_memory.py [--frugrad PATH] [--out FILE.jsonl] [--peak] [--optimizers Muon]
 
 Two workers (threads), two steps, procedural data. Model state is what the trainer's allocator and the library's counted
 at most: weights, gradients, optimizer, residual and communication buffers; activations are not in it. peak_rss_bytes is
@@ -14,7 +14,8 @@ import subprocess
 import sys
 
 MODELS = {"resnet50": "resnet50", "gpt2-small": "gpt2-small:length=64,vocab=50257"}
-PAIRS = {"SGD with momentum": ("sgd:momentum=0.9", "merged"), "AdamW": ("adamw", "adam-merged")}
+PAIRS = {"SGD with momentum": ("sgd:momentum=0.9", "merged", 12), "AdamW": ("adamw", "adam-merged", 16),
+         "Muon": ("muon", "muon-merged", None)}  # the third: bytes a parameter of dense training without any buffers
 PEAK = {"resnet50": ("resnet50", "SGD with momentum", "2"), "gpt2-small": ("gpt2-small:vocab=50257", "AdamW", "1")}
 
 
@@ -29,7 +30,7 @@ def peak(program, out):
     print("| model, 2 workers, batch 1 | method | model state a worker | activations a worker | peak RSS | step |")
     print("|---|---|---:|---:|---:|---:|")
     for name, (model, kind, steps) in PEAK.items():
-        dense, own = PAIRS[kind]
+        dense, own, _ = PAIRS[kind]
         for method, optimizer, *more in (("dense", dense), ("dense", dense, "--recompute"), ("frugrad", own),
                                          ("frugrad", own, "--recompute")):
             row = run(program, model, method, optimizer, "--steps", steps, *more)
@@ -45,6 +46,7 @@ def main():
     p.add_argument("--frugrad", default="build/release/frugrad")
     p.add_argument("--out")
     p.add_argument("--peak", action="store_true")
+    p.add_argument("--optimizers", nargs="+", choices=PAIRS, default=list(PAIRS))
     a = p.parse_args()
     out = open(a.out, "w", encoding="utf-8") if a.out else None
     if a.peak:
@@ -53,14 +55,15 @@ def main():
     print("| model | optimizer | dense, bytes a parameter | FruGrad | share | share of 12 or 16 | peak RSS, both workers |")
     print("|---|---|---:|---:|---:|---:|---|")
     for name, model in MODELS.items():
-        for kind, (dense_optimizer, own_optimizer) in PAIRS.items():
+        for kind in a.optimizers:
+            dense_optimizer, own_optimizer, ideal = PAIRS[kind]
             rows = [run(a.frugrad, model, "dense", dense_optimizer), run(a.frugrad, model, "frugrad", own_optimizer)]
             for row in rows:
                 if out:
                     out.write(json.dumps({"name": name, "kind": kind, **row}) + "\n")
             dense, own = (r["model_state_bytes"] / r["params"] for r in rows)
-            ideal = 12 if kind.startswith("SGD") else 16
-            print(f"| {name}, {rows[0]['params'] / 1e6:.1f} M | {kind} | {dense:.2f} | {own:.2f} | {own / dense:.3f} | {own / ideal:.3f} | "
+            bare = f"{own / ideal:.3f}" if ideal else ""
+            print(f"| {name}, {rows[0]['params'] / 1e6:.1f} M | {kind} | {dense:.2f} | {own:.2f} | {own / dense:.3f} | {bare} | "
                   f"{rows[0]['peak_rss_bytes'] / 1e9:.2f} and {rows[1]['peak_rss_bytes'] / 1e9:.2f} GB |", flush=True)
     return 0
 

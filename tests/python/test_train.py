@@ -420,11 +420,12 @@ class Parts(unittest.TestCase):
 
     def test_simulated_frames_are_those_of_the_host(self):
         torch.manual_seed(3)
-        for text in ("onebit", "topk", "dgc", "topk,density=0.01"):
-            config, steps = read_config(text, "sgd"), 20
+        small = (129, 70), (70, 9)
+        for text, shapes in (("onebit", small), ("topk", small), ("dgc", small), ("topk,density=0.01", small),
+                             ("topk", ((256, 256), (256, 512)))):
+            config, steps = read_config(text, "sgd"), 20 if shapes is small else 3
             self.assertTrue(can_simulate(config), text)
-            flat = Flat(torch.nn.Sequential(torch.nn.Linear(129, 70), torch.nn.Linear(70, 9)), config,
-                        torch.device("cpu"))
+            flat = Flat(torch.nn.Sequential(*[torch.nn.Linear(*shape) for shape in shapes]), config, torch.device("cpu"))
             planner = make_planner(config, flat, steps)
             both = [make(flat, planner, 3, steps, 1) for make in (make_exchange, simulate)]
             for step in range(steps):
@@ -435,27 +436,28 @@ class Parts(unittest.TestCase):
                         exchange.add_gradient(worker, step)
                     exchange.mean(step)
                     means.append(flat.grad.clone())
-                self.assertLess(float((means[0] - means[1]).abs().max()), 1e-5, text)
+                differ = (means[0] - means[1]).abs() > 1e-5
+                self.assertLessEqual(int(differ.sum()), 0 if shapes is small else 0.01 * flat.n, text)
                 self.assertEqual(*[(exchange.sent, exchange.density) for exchange in both], text)
         for text in ("frugrad", "qsgd", "topk,clip=1", "dgc,mask=off", "topk,residual=bf16", "onebit,feedback=none"):
             self.assertFalse(can_simulate(read_config(text, "sgd")), text)
 
     def test_largest_entries_of_large_tensors(self):
         torch.manual_seed(4)
-        sizes, counts = [3 << 16, 1 << 16, 2 << 16], [500, 1 << 15, 40]
+        sizes, counts = [3 << 16, 1 << 16, 2 << 16, 1 << 16, 1 << 16], [500, 1 << 15, 40, 7, 0]
         x = torch.randn(sum(sizes)) * torch.rand(sum(sizes)) ** 3
-        x[-2 << 16:] = 0  # nothing to send
-        x[7] = float("inf")
-        mask = select_largest(x, sizes, counts)
-        self.assertTrue(mask[7])
-        for part, chosen, count in zip(x.split(sizes), mask.split(sizes), counts):
-            taken, number = part[chosen].abs(), int(chosen.sum())
-            if part.abs().max() == 0:
-                self.assertEqual(number, 0)
-                continue
-            self.assertGreaterEqual(number, count)
-            self.assertLessEqual(number, count * 1.002 + 1)
-            self.assertGreater(float(taken.min()), float(part[~chosen].abs().max()))
+        parts = x.split(sizes)
+        parts[0][:2] = torch.tensor([float("inf"), float("nan")])
+        parts[2].zero_()
+        parts[3][5:].zero_()  # fewer than are wanted
+        masks = select_largest(x, sizes, counts).split(sizes)
+        self.assertTrue(masks[0][:2].all())
+        self.assertEqual([int(mask.sum()) for mask in masks[2:]], [0, 5, 0])
+        for part, chosen, count in zip(parts[:2], masks, counts):
+            self.assertGreaterEqual(int(chosen.sum()), count)
+            self.assertLessEqual(int(chosen.sum()), count * 1.01)
+            least = part[chosen].nan_to_num(nan=1e9).abs().min()
+            self.assertGreater(float(least), float(part[~chosen].abs().max()))
 
     def test_parameters_are_views_in_groups(self):
         model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(64, 128))

@@ -46,8 +46,10 @@ def main():
     p.add_argument("--frugrad", default="build/release/frugrad")
     p.add_argument("--out")
     p.add_argument("--peak", action="store_true")
-    p.add_argument("--optimizers", nargs="+", choices=PAIRS, default=list(PAIRS))
+    p.add_argument("--optimizers", nargs="+", choices=PAIRS, help="only these; not with --peak, which has its own")
     a = p.parse_args()
+    if a.peak and a.optimizers:
+        p.error("--peak has optimizers of its own: leave out --optimizers")
     out = open(a.out, "w", encoding="utf-8") if a.out else None
     if a.peak:
         peak(a.frugrad, out)
@@ -55,7 +57,7 @@ def main():
     print("| model | optimizer | dense, bytes a parameter | FruGrad | share | share of 12 or 16 | peak RSS, both workers |")
     print("|---|---|---:|---:|---:|---:|---|")
     for name, model in MODELS.items():
-        for kind in a.optimizers:
+        for kind in a.optimizers or PAIRS:
             dense_optimizer, own_optimizer, ideal = PAIRS[kind]
             rows = [run(a.frugrad, model, "dense", dense_optimizer), run(a.frugrad, model, "frugrad", own_optimizer)]
             for row in rows:

@@ -278,7 +278,7 @@ class Finding(unittest.TestCase):
     def test_what_else_reads_the_units_means_no_layer(self):
         shared = nn.Linear(12, 12)
         for name, model in (
-                ("norm", chain(nn.LayerNorm(12))), ("softmax", chain(nn.Softmax(-1))), 
+                ("norm", chain(nn.LayerNorm(12))), ("softmax", chain(nn.Softmax(-1))),
                 ("prelu", chain(nn.PReLU(12))), ("flatten of tokens", chain(nn.Flatten(1))),
                 ("pool over neurons", nn.Sequential(nn.Linear(5, 12), nn.AvgPool1d(3, 1, 1), nn.Linear(12, 3))),
                 ("reader of pixels", nn.Sequential(nn.Conv2d(3, 8, 3), nn.Linear(8, 3))),

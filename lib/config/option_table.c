@@ -286,8 +286,8 @@ static const frugi_option_row rows[] = {
       "buffers, none, or the difference to what the receivers already have"},
      WORDS(feedback)},
     {{"beta", "auto, or 0 to 1", "auto",
-      "decay of the buffer of feedback=merged; auto is 0.95, or 0.99 from a sparsity of 98 % on (0.98 with retention "
-      "by a number or hold=adam)"},
+      "decay of the buffer of feedback=merged; auto is 0.95, and from a sparsity of 98 % on 0.99, or 0.98 with "
+      "retention by a number or hold=adam; with hold=auto it is 0.95 below 99.5 % and 0.998 from there on"},
      .parse = parse_beta,
      .print = print_beta},
     {{"hold", "off, auto, adam, or 0 to 1", "off",

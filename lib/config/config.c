@@ -142,26 +142,13 @@ static frug_status set_defaults(frug_config *config) {
     return FRUG_OK;
 }
 
-/* Whether a number or hold=adam makes entries stay that are sent; what hold=auto does depends on beta itself. */
-static int retains(const frug_config *config, double density) {
-    return config->hold_rule != FRUGI_HOLD_MOMENTUM && frugi_retention(config, density) > 0;
-}
-
 /* With SGD (hold=auto) 0.998 is better than 0.95 at 99.9 %, and at 99 % no other is in long runs: docs/results.md. */
 static double automatic_beta(const frug_config *config, double sparsity) {
     if (sparsity < 0.98)
         return 0.95;
     if (config->hold_rule == FRUGI_HOLD_MOMENTUM)
         return sparsity < 0.995 ? 0.95 : 0.998;
-    return retains(config, 1.0 - sparsity) ? 0.98 : 0.99;
-}
-
-/* Retention needs a fine scale of the residual, and a short block sends less than an entry at 99.9 %: docs/training.md.
- */
-static uint32_t automatic_block(const frug_config *config, double sparsity) {
-    if (sparsity >= 0.995)
-        return 4096;
-    return sparsity < 0.97 && retains(config, 1.0 - sparsity) ? 64 : 256;
+    return frugi_retention(config, 1.0 - sparsity) > 0 ? 0.98 : 0.99;
 }
 
 static void resolve_auto(frug_config *config) {
@@ -170,8 +157,8 @@ static void resolve_auto(frug_config *config) {
     double sparsity = frugi_final_sparsity(&config->schedule);
     if (config->beta_auto)
         config->beta = automatic_beta(config, sparsity);
-    if (config->block_auto)
-        config->block = automatic_block(config, sparsity);
+    if (config->block_auto) /* measured with Adam and Muon: docs/training.md */
+        config->block = sparsity < 0.97 ? 64 : sparsity < 0.995 ? 256 : 4096;
     if (config->bucket_auto)
         config->bucket = config->value == FRUGI_VALUE_QSGD || config->value == FRUGI_VALUE_ONEBIT ? 512 : 64;
     if (config->segment == FRUGI_SEGMENT_BLOCK && (1.0 - sparsity) * config->block * FRUGI_PHASES < 1.0)

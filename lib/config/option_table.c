@@ -228,8 +228,7 @@ static const frugi_option_row rows[] = {
      .parse = frugi_parse_segment,
      .print = frugi_print_segment},
     {{"block", "64|128|256|1024|4096|auto", "256",
-      "units per block for segment=block; auto: 4096 from a sparsity of 99.5 % on, 64 below 97 % with retention by a "
-      "number or hold=adam, 256 otherwise"},
+      "units per block for segment=block; auto: 64 below 97 % sparsity, 256 below 99.5 %, 4096 from there"},
      WORDS(block)},
     {{"unit", "element|run:L|tile:HxW|row|column|channel|head", "element",
       "what is selected as a whole: single entries, runs of L neighbors (2 to 65536), tiles (sides up to 1024), matrix "

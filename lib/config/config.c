@@ -142,22 +142,28 @@ static frug_status set_defaults(frug_config *config) {
     return FRUG_OK;
 }
 
-/* With SGD (hold=auto) 0.998 is better than 0.95 at 99.9 %, and at 99 % no other is in long runs: docs/results.md. */
-static double automatic_beta(const frug_config *config, double sparsity) {
-    if (sparsity < 0.98)
-        return 0.95;
-    if (config->hold_rule == FRUGI_HOLD_MOMENTUM)
-        return sparsity < 0.995 ? 0.95 : 0.998;
-    return frugi_retention(config, 1.0 - sparsity) > 0 ? 0.98 : 0.99;
+/* Whether entries are sent several times; hold=auto depends on beta itself. */
+static int retains(const frug_config *config, double density) {
+    return config->hold_rule != FRUGI_HOLD_MOMENTUM && frugi_retention(config, density) > 0;
+}
+
+/* In blocks of 256 little would compete for an entry at 99.9 %, and 0.95 would forget most of it: docs/results.md. */
+static void resolve_sgd(frug_config *config, double sparsity) {
+    const int sparse = sparsity >= 0.995;
+    if (config->beta_choice == FRUGI_CHOICE_SGD)
+        config->beta = sparse ? 0.998 : 0.95;
+    if (config->block_choice == FRUGI_CHOICE_SGD)
+        config->block = sparse && config->segment == FRUGI_SEGMENT_BLOCK ? 4096 : 256;
 }
 
 static void resolve_auto(frug_config *config) {
     if (config->segment == FRUGI_SEGMENT_GROUP)
         config->schedule = frugi_schedule_constant(1.0 - (double)config->group_keep / config->group_of);
     double sparsity = frugi_final_sparsity(&config->schedule);
-    if (config->beta_auto)
-        config->beta = automatic_beta(config, sparsity);
-    if (config->block_auto) /* measured with Adam and Muon: docs/training.md */
+    resolve_sgd(config, sparsity);
+    if (config->beta_choice == FRUGI_CHOICE_AUTO)
+        config->beta = sparsity < 0.98 ? 0.95 : retains(config, 1.0 - sparsity) ? 0.98 : 0.99;
+    if (config->block_choice == FRUGI_CHOICE_AUTO) /* measured with Adam and Muon: docs/training.md */
         config->block = sparsity < 0.97 ? 64 : sparsity < 0.995 ? 256 : 4096;
     if (config->bucket_auto)
         config->bucket = config->value == FRUGI_VALUE_QSGD || config->value == FRUGI_VALUE_ONEBIT ? 512 : 64;

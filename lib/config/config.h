@@ -152,6 +152,9 @@ typedef enum frugi_topology_kind {
 /** What callers transform blocks of gradients to before they compress them. */
 typedef enum frugi_transform { FRUGI_TRANSFORM_OFF, FRUGI_TRANSFORM_COSINE, FRUGI_TRANSFORM_HADAMARD } frugi_transform;
 
+/** How `block` and `beta` are found; the values of auto and sgd depend on the final sparsity: resolve_auto(). */
+typedef enum frugi_choice { FRUGI_CHOICE_NUMBER, FRUGI_CHOICE_AUTO, FRUGI_CHOICE_SGD } frugi_choice;
+
 /** How the retention of feedback=merged is found: config/retention.c. */
 typedef enum frugi_hold {
     FRUGI_HOLD_NUMBER,   /* off is 0 */
@@ -175,8 +178,8 @@ struct frug_config {
     double rate;               /* of rule=learned: learning rate of the scores */
     frugi_segment segment;
     uint32_t group_keep, group_of; /* segment=N:M */
-    uint32_t block;                /* 64, 128, 256, 1024 or 4096; "auto" is resolved */
-    int block_auto;                /* whether it was "auto" */
+    uint32_t block;                /* 64, 128, 256, 1024 or 4096; "auto" and "sgd" are resolved */
+    frugi_choice block_choice;
     frugi_unit unit;
     uint32_t unit_h, unit_w; /* size of a tile; a run is 1 x L */
     frugi_score score;
@@ -192,8 +195,8 @@ struct frug_config {
 
     frugi_transform transform; /* of blocks, by the caller */
     frugi_feedback feedback;
-    double beta;     /* decay of the residual; "auto" is resolved: 0.95, or 0.99 from 98 % sparsity on */
-    int beta_auto;   /* whether it was "auto" */
+    double beta; /* decay of the residual; "auto" and "sgd" are resolved */
+    frugi_choice beta_choice;
     double momentum; /* of feedback=dgc; the momentum that hold=auto preserves */
     double hold;     /* retention: of feedback=merged, the share of a sent entry that stays, if it is a number */
     frugi_hold hold_rule;
@@ -210,8 +213,8 @@ struct frug_config {
     frugi_qnorm qnorm; /* of value=qsgd */
 
     frugi_reduce reduce;
-    frugi_down down;    /* of reduce=split */
-    uint64_t node;      /* of reduce=nodes: workers per node; 0: unknown */
+    frugi_down down; /* of reduce=split */
+    uint64_t node;   /* of reduce=nodes: workers per node; 0: unknown */
     frugi_topology_kind topology;
     uint32_t degree;        /* of topology=random */
     uint64_t graph_seed;    /* likewise */

@@ -12,11 +12,15 @@
 #include <stdio.h>
 #include <string.h>
 
-static const uint32_t block_lengths[] = {64, 128, 256, 1024, 4096}; /* and behind them auto, printed as its value */
+static const uint32_t block_lengths[] = {64, 128, 256, 1024, 4096};
 
+/* Behind the lengths are auto and sgd, printed as their values. */
 static void set_block(frug_config *config, size_t which) {
-    config->block_auto = which == sizeof block_lengths / sizeof block_lengths[0];
-    config->block = config->block_auto ? 256 : block_lengths[which];
+    const size_t lengths = sizeof block_lengths / sizeof block_lengths[0];
+    config->block_choice = which < lengths    ? FRUGI_CHOICE_NUMBER
+                           : which == lengths ? FRUGI_CHOICE_AUTO
+                                              : FRUGI_CHOICE_SGD;
+    config->block = which < lengths ? block_lengths[which] : 256;
 }
 
 static size_t get_block(const frug_config *config) {
@@ -96,11 +100,13 @@ static void print_count(const frugi_option_row *row, const frug_config *config, 
     snprintf(text, FRUGI_VALUE_TEXT_MAX, "%" PRIu64, count);
 }
 
-/* The value of auto depends on the schedule, which a later option may change: resolve_auto() in config.c sets it. */
+/* The values of auto and sgd depend on the schedule, which a later option may change: resolve_auto() in config.c. */
 static frug_status parse_beta(const frugi_option_row *row, frugi_token value, frug_config *config) {
     double beta = 0;
-    config->beta_auto = frugi_token_is(value, "auto");
-    if (config->beta_auto)
+    config->beta_choice = frugi_token_is(value, "auto")  ? FRUGI_CHOICE_AUTO
+                          : frugi_token_is(value, "sgd") ? FRUGI_CHOICE_SGD
+                                                         : FRUGI_CHOICE_NUMBER;
+    if (config->beta_choice != FRUGI_CHOICE_NUMBER)
         return FRUG_OK;
     if (!frugi_read_double(value.at, value.len, &beta) || beta < 0 || beta > 1)
         return frugi_option_bad_number(row, value);
@@ -110,7 +116,7 @@ static frug_status parse_beta(const frugi_option_row *row, frugi_token value, fr
 
 static void print_beta(const frugi_option_row *row, const frug_config *config, char text[FRUGI_VALUE_TEXT_MAX]) {
     (void)row;
-    if (config->beta_auto)
+    if (config->beta_choice == FRUGI_CHOICE_AUTO)
         snprintf(text, FRUGI_VALUE_TEXT_MAX, "auto");
     else
         frugi_write_double(config->beta, text);
@@ -227,8 +233,9 @@ static const frugi_option_row rows[] = {
       "256), which sets the schedule to constant:(1 - N/M)"},
      .parse = frugi_parse_segment,
      .print = frugi_print_segment},
-    {{"block", "64|128|256|1024|4096|auto", "256",
-      "units per block for segment=block; auto: 64 below 97 % sparsity, 256 below 99.5 %, 4096 from there"},
+    {{"block", "64|128|256|1024|4096|auto|sgd", "256",
+      "units per block for segment=block; auto: 64 below 97 % sparsity, 256 below 99.5 %, 4096 from there; sgd: 256 "
+      "below 99.5 %, 4096 from there"},
      WORDS(block)},
     {{"unit", "element|run:L|tile:HxW|row|column|channel|head", "element",
       "what is selected as a whole: single entries, runs of L neighbors (2 to 65536), tiles (sides up to 1024), matrix "
@@ -285,9 +292,9 @@ static const frugi_option_row rows[] = {
       "error feedback: momentum and residual in one buffer, a residual without decay, momentum and residual in two "
       "buffers, none, or the difference to what the receivers already have"},
      WORDS(feedback)},
-    {{"beta", "auto, or 0 to 1", "auto",
-      "decay of the buffer of feedback=merged; auto is 0.95, and from a sparsity of 98 % on 0.99, or 0.98 with "
-      "retention by a number or hold=adam; with hold=auto it is 0.95 below 99.5 % and 0.998 from there on"},
+    {{"beta", "auto, sgd, or 0 to 1", "auto",
+      "decay of the buffer of feedback=merged; auto: 0.95, from a sparsity of 98 % on 0.99, or 0.98 where a number or "
+      "hold=adam retains something; sgd: 0.95 below 99.5 %, 0.998 from there"},
      .parse = parse_beta,
      .print = print_beta},
     {{"hold", "off, auto, adam, or 0 to 1", "off",

@@ -12,6 +12,7 @@
 
 #define SENDS_PER_DENSITY 200.0
 #define MAX_SENDS         5.0
+#define ROUNDING          1e-9 /* 1 - 0.995 is above 0.005 */
 
 static double clamp(double x, double least, double most) {
     return x < least ? least : x > most ? most : x;
@@ -22,7 +23,9 @@ double frugi_retention(const struct frug_config *config, double density) {
         return 0;
     if (config->hold_rule == FRUGI_HOLD_NUMBER)
         return config->hold;
-    if (config->hold_rule == FRUGI_HOLD_ADAM)
-        return 1.0 - 1.0 / clamp(SENDS_PER_DENSITY * density, 1.0, MAX_SENDS);
+    if (config->hold_rule == FRUGI_HOLD_ADAM) {
+        const double sends = clamp(SENDS_PER_DENSITY * density, 1.0, MAX_SENDS);
+        return sends < 1.0 + ROUNDING ? 0.0 : 1.0 - 1.0 / sends;
+    }
     return config->beta == 0 ? 0 : clamp(1.0 - (1.0 - config->momentum / config->beta) / density, 0.0, 1.0);
 }

@@ -103,7 +103,8 @@ static void assert_text_parses_to_itself(const frug_config *first) {
     assert_true(a.hybrid_most == b.hybrid_most && a.refresh == b.refresh && a.age == b.age && a.rate == b.rate);
     assert_true(a.segment == b.segment && a.group_keep == b.group_keep && a.group_of == b.group_of);
     assert_true(a.unit == b.unit && a.unit_h == b.unit_h && a.unit_w == b.unit_w && a.block == b.block);
-    assert_true(a.beta == b.beta && a.beta_auto == b.beta_auto && a.momentum == b.momentum && a.theta == b.theta);
+    assert_true(a.beta == b.beta && a.momentum == b.momentum && a.theta == b.theta);
+    assert_true((a.beta_choice == FRUGI_CHOICE_AUTO) == (b.beta_choice == FRUGI_CHOICE_AUTO));
     assert_true(a.clip == b.clip && a.bucket == b.bucket && a.bucket_auto == b.bucket_auto && a.levels == b.levels);
     assert_true(a.seed == b.seed && a.warmup == b.warmup && a.dense_every == b.dense_every);
     frug_config_destroy(again);

@@ -12,7 +12,7 @@ from .convert import ConvertedOptimizer, family
 
 _REDUCE = ("gather", "split", "tree", "nodes", "shared", "auto", "dense")
 _OWN_MOMENTUM = ("merged", "dgc")
-_SHORTEST = 0.95  # the smallest beta of frugrad-sgd
+_DECAY = 0.95  # of the residual of frugrad-sgd
 DENSE_START = 2  # dense steps at the start, where nothing else is said
 
 
@@ -33,7 +33,7 @@ def hook_config(text: str, optimizers: Sequence[torch.optim.Optimizer]) -> Confi
     config = Config(text, kind or None)
     if kind == "sgd" and config.option("hold") == "auto" and "momentum=" not in text:
         momentum = {float(group["momentum"]) for group in optimizers[0].param_groups}
-        if len(momentum) == 1 and max(momentum) < _SHORTEST:
+        if len(momentum) == 1 and max(momentum) < _DECAY:
             return Config(f"{text},momentum={momentum.pop()!r}", kind)
     return config
 

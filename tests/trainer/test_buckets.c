@@ -65,8 +65,9 @@ typedef struct bucket_fixture {
     float *before;
 } bucket_fixture;
 
-static bucket_fixture fixture_create(const char *method, const char *optimizer, fgt_buckets_options options) {
-    bucket_fixture r = {.g = make_graph()};
+static bucket_fixture fixture_create_for(fgt_graph *g, const char *method, const char *optimizer,
+                                         fgt_buckets_options options) {
+    bucket_fixture r = {.g = g};
     assert_int_equal(fgt_graph_layout(r.g, &r.layout), 0);
     assert_int_equal(frug_comm_self(&r.comm), FRUG_OK);
     if (method) {
@@ -83,6 +84,10 @@ static bucket_fixture fixture_create(const char *method, const char *optimizer, 
     r.before = malloc(r.g->elements * sizeof(float));
     memcpy(r.before, r.g->weights, r.g->elements * sizeof(float));
     return r;
+}
+
+static bucket_fixture fixture_create(const char *method, const char *optimizer, fgt_buckets_options options) {
+    return fixture_create_for(make_graph(), method, optimizer, options);
 }
 
 static void fixture_destroy(bucket_fixture *r) {
@@ -167,6 +172,31 @@ static void tiles_end_on_blocks_and_memory_is_bounded(void **state) {
     assert_int_equal(fgt_counted_bytes(FGT_USE_GRADIENTS), held);
 }
 
+/* The bucket of both vectors opens before that of the second matrix and closes after it. */
+static void an_open_bucket_of_vectors_needs_no_slot_of_a_matrix(void **state) {
+    (void)state;
+    const uint64_t side = 256, matrix = side * side;
+    fgt_graph *g = fgt_graph_create(1, 1);
+    add(g, side, side);
+    fgt_param *second = add(g, side, side), *bias = add(g, side, 1);
+    add(g, side, 1);
+    for (fgt_node *node = g->last; node; node = node->previous) {
+        node->param[1] = node->param[0] == second ? bias : NULL;
+        node->param[0] = node->param[0] == bias ? NULL : node->param[0];
+    }
+    assert_int_equal(fgt_graph_finish(g), 0);
+    fgt_graph_init(g, 7);
+    uint64_t held = fgt_counted_bytes(FGT_USE_GRADIENTS);
+    bucket_fixture r = fixture_create_for(g, "topk:density=1", "sgd:momentum=0",
+                                          (fgt_buckets_options){.bytes = 64 << 10, .overlap = true});
+    assert_int_equal(fgt_buckets_count(r.buckets), 3);
+    uint64_t slots = fgt_counted_bytes(FGT_USE_GRADIENTS) - held;
+    assert_true(slots >= 4 * (2 * matrix + 2 * side) && slots <= 4 * (2 * matrix + 2 * side) + 256);
+    for (int i = 0; i < 3; i++)
+        step(&r, 0.25f, 0);
+    fixture_destroy(&r);
+}
+
 static void methods_that_need_whole_tensors_get_no_tiles(void **state) {
     (void)state;
     bucket_fixture r =
@@ -222,6 +252,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_option_gives_the_same_gradient),
         cmocka_unit_test(tiles_end_on_blocks_and_memory_is_bounded),
+        cmocka_unit_test(an_open_bucket_of_vectors_needs_no_slot_of_a_matrix),
         cmocka_unit_test(methods_that_need_whole_tensors_get_no_tiles),
         cmocka_unit_test(optimizers_that_need_whole_tensors_get_no_tiles),
         cmocka_unit_test(deferred_clip_is_exact),

@@ -128,22 +128,23 @@ void fgt_buckets_next_pass(fgt_buckets *b) {
     b->pass++;
 }
 
-static float *acquire_slot(fgt_buckets *b) {
+static float *acquire_slot(fgt_buckets *b, fgt_slot_pool *pool) {
     pthread_mutex_lock(&b->lock);
-    if (b->free_count == 0) {
+    if (pool->free_count == 0) {
         double since = frugi_clock();
-        while (b->free_count == 0)
+        while (pool->free_count == 0)
             pthread_cond_wait(&b->slot_freed, &b->lock);
         b->wait_seconds += frugi_clock() - since;
     }
-    float *memory = b->free_slots[--b->free_count];
+    float *memory = pool->free_slots[--pool->free_count];
     pthread_mutex_unlock(&b->lock);
     return memory;
 }
 
 static void release_slot(fgt_buckets *b, float *memory) {
+    fgt_slot_pool *pool = memory >= b->small.begin ? &b->small : &b->large;
     pthread_mutex_lock(&b->lock);
-    b->free_slots[b->free_count++] = memory;
+    pool->free_slots[pool->free_count++] = memory;
     pthread_cond_signal(&b->slot_freed);
     pthread_mutex_unlock(&b->lock);
 }
@@ -158,7 +159,8 @@ static float *open_tile(fgt_sink *sink, const fgt_param *p, size_t first) {
     fgt_buckets *b = (fgt_buckets *)sink;
     fgt_bucket *k = &b->bucket[p->bucket + first / p->tile];
     if (!k->memory)
-        k->memory = b->slots ? acquire_slot(b) : b->full_gradient + k->full_offset;
+        k->memory = b->memory ? acquire_slot(b, k->count <= b->small_count ? &b->small : &b->large)
+                              : b->full_gradient + k->full_offset;
     return k->memory + (p->tensor.offset + first * p->cols - k->begin);
 }
 

@@ -21,18 +21,23 @@ typedef struct fgt_bucket {
     bool measured;      /* this step's measurements are in the vector */
 } fgt_bucket;
 
+/** Slots of one length. */
+typedef struct fgt_slot_pool {
+    float *begin, *free_slots[FGT_SLOTS_MAX]; /* slots that are not in use */
+    size_t free_count;
+} fgt_slot_pool;
+
 struct fgt_buckets {
     fgt_sink sink; /* the first member: a sink is cast to its buckets */
     fgt_buckets_options options;
     fgt_bucket *bucket;
     size_t count, capacity;
-    uint64_t max_count;
-    float *memory, *measured_vector;  /* memory: of the slots */
-    float *full_gradient;             /* the full gradient, or NULL */
-    float *weights;                   /* that the optimizer updates */
-    float *packed_weights;            /* those of one bucket, with `packed` */
-    float *free_slots[FGT_SLOTS_MAX]; /* slots that are not in use */
-    size_t free_count, slots;
+    uint64_t max_count, small_count; /* elements of the largest bucket, and of a small one at most */
+    float *memory, *measured_vector; /* memory: of the slots; NULL: the full gradient is in place of them */
+    float *full_gradient;            /* the full gradient, or NULL */
+    float *weights;                  /* that the optimizer updates */
+    float *packed_weights;           /* those of one bucket, with `packed` */
+    fgt_slot_pool large, small;      /* that of small buckets is behind the other one */
     pthread_mutex_t lock, optimizer_lock;
     pthread_cond_t slot_freed;
     pthread_t backward_thread; /* the thread that runs the backward pass */

@@ -14,7 +14,8 @@
 #define BLOCK            256u /* tiles end on multiples of it: the longest block that divides rows */
 #define BUCKET_BYTES_MIN (1u << 20)
 #define BUCKET_BYTES_MAX (25u << 20)
-#define SPARE_SLOTS      1u /* buckets in the exchange while others fill */
+#define SPARE_SLOTS      1u  /* buckets in the exchange while others fill */
+#define SMALL_SHARE      16u /* a bucket is small if it has at most this share of the elements of the largest one */
 
 static fgt_bucket *add_bucket(fgt_buckets *b, uint64_t begin, uint64_t count, size_t tiles) {
     if (b->count == b->capacity) {
@@ -116,14 +117,17 @@ static int plan_buckets(fgt_buckets *b, fgt_param **params, size_t count, uint64
     return 0;
 }
 
-/* Maximum of buckets that are open at once in a backward pass, which visits the nodes from the last to the first. */
-static size_t max_open_buckets(fgt_buckets *b) {
-    size_t open = 0, most = 1;
+/* Maximum of small or of large buckets that are open at once in a backward pass, which visits the nodes from the last
+ * to the first. */
+static size_t max_open_buckets(fgt_buckets *b, bool small) {
+    size_t open = 0, most = 0;
     for (const fgt_node *node = b->options.graph->last; node; node = node->previous)
         for (int i = 0; i < 3; i++) {
             const fgt_param *p = node->param[i];
             for (size_t row = 0; p && !p->frozen && row < p->rows; row += p->tile) {
                 fgt_bucket *k = &b->bucket[p->bucket + row / p->tile];
+                if ((k->count <= b->small_count) != small)
+                    continue;
                 open += k->closed_tiles == 0;
                 most = open > most ? open : most;
                 open -= ++k->closed_tiles == k->tiles;
@@ -209,6 +213,47 @@ static int alloc_full_gradient(fgt_buckets *b) {
     return b->full_gradient ? 0 : -1;
 }
 
+typedef struct slot_plan {
+    size_t slots, floats; /* of a slot */
+} slot_plan;
+
+static slot_plan plan_slots(fgt_buckets *b, bool small) {
+    size_t open = max_open_buckets(b, small), count = 0;
+    uint64_t most = 0;
+    for (size_t i = 0; i < b->count; i++)
+        if ((b->bucket[i].count <= b->small_count) == small) {
+            count++;
+            most = b->bucket[i].count > most ? b->bucket[i].count : most;
+        }
+    const bool passes = b->options.passes > 1;
+    return (slot_plan){open + (count > open && !passes ? SPARE_SLOTS : 0), (size_t)(most + 15) / 16 * 16};
+}
+
+static size_t slot_floats(const slot_plan *plan) {
+    return plan->slots * plan->floats;
+}
+
+/* Returns the end of the pool's slots. */
+static float *fill_pool(fgt_slot_pool *pool, const slot_plan *plan, float *begin) {
+    pool->begin = begin;
+    for (pool->free_count = 0; pool->free_count < plan->slots; pool->free_count++)
+        pool->free_slots[pool->free_count] = begin + pool->free_count * plan->floats;
+    return begin + slot_floats(plan);
+}
+
+/* Gives small buckets slots of their own if that saves memory: one that is open beside a large one takes as much as
+ * that otherwise. */
+static void use_small_slots(fgt_buckets *b, slot_plan *large, slot_plan *small) {
+    b->small_count = b->max_count / SMALL_SHARE;
+    const slot_plan alone = plan_slots(b, false), besides = plan_slots(b, true);
+    if (slot_floats(&alone) + slot_floats(&besides) < slot_floats(large)) {
+        *large = alone;
+        *small = besides;
+    } else {
+        b->small_count = 0;
+    }
+}
+
 int fgt_buckets_alloc(fgt_buckets *b) {
     const bool passes = b->options.passes > 1;
     if (b->options.packed) {
@@ -220,12 +265,14 @@ int fgt_buckets_alloc(fgt_buckets *b) {
         return -1;
     if (b->options.full_gradient && !passes)
         return 0;
-    size_t open = max_open_buckets(b), slots = open + (b->count > open && !passes ? SPARE_SLOTS : 0);
-    size_t each = (size_t)(b->max_count + 15) / 16 * 16;
-    if (slots > FGT_SLOTS_MAX)
+    slot_plan large = plan_slots(b, false), small = {0};
+    use_small_slots(b, &large, &small);
+    if (large.slots > FGT_SLOTS_MAX || small.slots > FGT_SLOTS_MAX)
         return -1;
-    b->memory = fgt_counted_alloc(FGT_USE_GRADIENTS, slots * each * sizeof(float));
-    for (b->slots = 0; b->memory && b->slots < slots; b->slots++)
-        b->free_slots[b->free_count++] = b->memory + b->slots * each;
-    return b->memory ? 0 : -1;
+    b->memory = fgt_counted_alloc(FGT_USE_GRADIENTS, (slot_floats(&large) + slot_floats(&small)) * sizeof(float));
+    if (!b->memory)
+        return -1;
+    float *end = fill_pool(&b->large, &large, b->memory);
+    fill_pool(&b->small, &small, end);
+    return 0;
 }

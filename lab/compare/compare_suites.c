@@ -244,7 +244,7 @@ static void make_bytes(fgl_suite *s) {
                 add(s, r);
 }
 
-/* From 99.5 % on FruGrad has the config of 99.9 % in suite paper; GPUs have no long blocks. */
+/* From 99.5 % on FruGrad has the config of 99.9 % in suite paper, as it was recorded; on a GPU, what its preset has. */
 static void make_sparsity(fgl_suite *s) {
     static const double shares[] = {0.5, 0.75, 0.9, 0.94, 0.97, 0.99, 0.995, 0.999};
     static const row kinds[] = {

@@ -147,7 +147,8 @@ static int retains(const frug_config *config, double density) {
     return config->hold_rule != FRUGI_HOLD_MOMENTUM && frugi_retention(config, density) > 0;
 }
 
-/* In blocks of 256 little would compete for an entry at 99.9 %, and 0.95 would forget most of it: docs/results.md. */
+/* At 99.9 % a block of 256 would send an entry every fourth step, whichever is largest; and an entry waits a thousand
+ * steps on average, of which 0.95 remembers the last twenty. Measured: docs/results.md. */
 static void resolve_sgd(frug_config *config, double sparsity) {
     const int sparse = sparsity >= 0.995;
     if (config->beta_choice == FRUGI_CHOICE_SGD)

@@ -15,7 +15,7 @@
 #define BUCKET_BYTES_MIN (1u << 20)
 #define BUCKET_BYTES_MAX (25u << 20)
 #define SPARE_SLOTS      1u  /* buckets in the exchange while others fill */
-#define SMALL_SHARE      16u /* a bucket is small if it has at most this share of the elements of the largest one */
+#define SMALL_SHARE      16u /* a bucket is small if the largest one has at least this many times its elements */
 
 static fgt_bucket *add_bucket(fgt_buckets *b, uint64_t begin, uint64_t count, size_t tiles) {
     if (b->count == b->capacity) {

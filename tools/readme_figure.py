@@ -61,8 +61,8 @@ class Runs:
 
     def text(self):
         unit = "" if self.metric != "accuracy" else " %"
-        spread = f" ± {statistics.stdev(self.values):.1f}" if len(self.values) > 2 else ""
-        return f"{self.mean:.{2 if self.perplexity else 1}f}{spread}{unit}"
+        spread = f" ± {statistics.stdev(self.values):.2f}" if len(self.values) > 2 else ""
+        return f"{self.mean:.2f}{spread}{unit}"
 
 
 def best_rate(records):

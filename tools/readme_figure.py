@@ -37,7 +37,7 @@ def read_lines(pattern):
 
 
 class Runs:
-    """Test runs that differ in nothing but their seed."""
+    """Test runs of a method on a task."""
 
     def __init__(self, records):
         first = records[0]["result"]

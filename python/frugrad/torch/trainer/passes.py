@@ -118,7 +118,9 @@ class CompiledPasses(RecordedPasses):
 
 
 def _repeated_blocks(model: torch.nn.Module) -> List[torch.nn.Module]:
-    return [block for module in model.modules() if isinstance(module, torch.nn.ModuleList) for block in module]
+    """Modules of our own in a list or a sequence: a transformer's layers, a residual network's blocks."""
+    lists = [module for module in model.modules() if isinstance(module, (torch.nn.ModuleList, torch.nn.Sequential))]
+    return [block for blocks in lists for block in blocks if not type(block).__module__.startswith("torch.nn")]
 
 
 def make_passes(kind: str, model: torch.nn.Module, loss: Loss, flat: Flat) -> Passes:

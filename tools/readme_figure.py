@@ -132,7 +132,7 @@ def language_table(name, methods, times):
     return "\n".join(lines) + "\n"
 
 
-OTHERS = [("resnet18-cifar10", "ResNet-18, CIFAR-10, 50 epochs, accuracy", ("frugrad", "frugrad-99", "frugrad-999")),
+OTHERS = [("resnet18-cifar10", "ResNet-18, CIFAR-10, 64 epochs, accuracy", ("frugrad", "frugrad-99", "frugrad-999")),
           ("resnet50-cifar10", "ResNet-50, CIFAR-10, 30 epochs, accuracy", ("frugrad", "frugrad-99", "frugrad-999")),
           ("minilm-sst2", "MiniLM fine-tuned, SST-2, accuracy", ("frugrad", "frugrad-99")),
           ("minilm-mrpc", "MiniLM fine-tuned, MRPC, accuracy", ("frugrad", "frugrad-99")),

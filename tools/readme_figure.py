@@ -226,8 +226,8 @@ def axes(plane, dense):
 
 
 def place(spots):
-    """Labels beside their points, on the side with room, moved apart where they would overlap."""
-    placed = []
+    """Labels beside their points, on the side with room, moved down where they would cover a point or a label."""
+    placed = [(x - 5, x + 5, y + 4) for x, y, _, _ in spots]
     for x, y, words, color in sorted(spots, key=lambda spot: spot[1]):
         width = 6.7 * len(words)
         left = x + 9 + width > WIDTH - RIGHT

@@ -226,16 +226,20 @@ def axes(plane, dense):
 
 
 def place(spots):
-    """Labels beside their points, on the side with room, moved down where they would cover a point or a label."""
+    """Labels beside their points, as near as they cover no point and no other label."""
     placed = [(x - 5, x + 5, y + 4) for x, y, _, _ in spots]
+
+    def free(begin, end, line):
+        return LEFT <= begin and end <= WIDTH - RIGHT and not any(
+            abs(line - other) < 14 and begin < stop and start < end for start, stop, other in placed)
+
     for x, y, words, color in sorted(spots, key=lambda spot: spot[1]):
         width = 6.7 * len(words)
-        left = x + 9 + width > WIDTH - RIGHT
-        begin, line = (x - 9 - width if left else x + 9), y + 4
-        while any(abs(line - other) < 14 and begin < end and start < begin + width for start, end, other in placed):
-            line += 2
-        placed.append((begin, begin + width, line))
-        yield text(x - 9 if left else x + 9, line, words, "end" if left else "start", color=color)
+        sides = [("start", x + 9, x + 9, x + 9 + width), ("end", x - 9, x - 9 - width, x - 9)]
+        lines = (y + 4 + sign * shift for shift in range(0, HEIGHT, 2) for sign in (1, -1))
+        anchor, at, begin, end, line = next((*side, line) for line in lines for side in sides if free(*side[2:], line))
+        placed.append((begin, end, line))
+        yield text(at, line, words, anchor, color=color)
 
 
 def draw(methods):

@@ -325,7 +325,8 @@ static int check_values(fgp_request *r) {
     fgt_rate rate;
     fgt_sparse_options sparse;
     fgt_quantize_options quantize;
-    code = fgt_rate_parse(r->job.schedule, &rate);
+    if (r->job.schedule != NULL)
+        code = fgt_rate_parse(r->job.schedule, &rate);
     if (code == FGIO_EXIT_OK && r->job.sparse != NULL)
         code = fgt_sparse_parse(r->job.sparse, &sparse);
     if (code == FGIO_EXIT_OK && r->job.quantize != NULL)
@@ -342,7 +343,6 @@ int fgp_request_open(const fgp_args *args, fgp_request *r) {
                        .args = *args,
                        .job = {.data = "builtin",
                                .method = "frugrad",
-                               .schedule = "constant",
                                .epochs = 1,
                                .seed = 1,
                                .workers = 1,

@@ -197,7 +197,7 @@ const char *fgp_setting_text(const fgt_job *job, const fgt_report *r, char *dst,
     char clip[32] = "auto";
     if (!job->clip_auto)
         snprintf(clip, sizeof clip, job->clip > 0 ? "%g" : "off", job->clip);
-    snprintf(dst, cap, "rate %g, schedule %s, clip %s%s%s%s%s", r->rate, job->schedule, clip,
+    snprintf(dst, cap, "rate %g, schedule %s, clip %s%s%s%s%s", r->rate, r->schedule, clip,
              r->tokens[0] != '\0' ? ", tokens " : "", r->tokens, r->augment != NULL ? ", augmentation " : "",
              r->augment != NULL ? r->augment : "");
     return dst;
@@ -384,7 +384,7 @@ int fgp_summary_json(const fgp_request *request, const fgt_report *r) {
         set_text(all, "sparse", request->job.sparse);
         set_count(all, "params_kept", r->params_kept);
     }
-    set_text(all, "schedule", request->job.schedule);
+    set_text(all, "schedule", r->schedule);
     set_real(all, "rate", r->rate);
     if (request->job.clip_auto)
         set_text(all, "clip", "auto");

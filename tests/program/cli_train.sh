@@ -316,12 +316,14 @@ grep -q 'momentum is applied twice' err && grep -q 'no weight decay' err || fail
 [ ! -s err ] || fail "a warning too many: $(cat err)"
 grep -q 'parameters are in tensors that are sent whole' out || fail "no reason for the density: $(cat out)"
 
-# -- trained weights have a rate and a gain of their own, which a resumed run takes from its checkpoint
+# -- trained weights have a rate, a warm-up and a gain of their own, which a resumed run takes from its checkpoint
 tuned="--model gpt2-nano --data builtin --workers 2 --batch 4 --no-eval -q"
-"$FRUGRAD" train $tuned --steps 2 --save old >out 2>err || fail "$(cat err)"
+"$FRUGRAD" train $tuned --steps 2 --save old --json >old.json 2>err || fail "$(cat err)"
+grep -q 'cosine,warmup=30%' old.json || fail "another warm-up of a text: $(grep schedule old.json)"
 "$FRUGRAD" train $tuned --steps 4 --weights old/step-000000002.safetensors --save tuned --save-every 2 --json >tuned.json 2>err ||
     fail "$(cat err)"
 grep -q 'gain=finetune' tuned.json || fail "no gain for trained weights: $(grep optimizer tuned.json)"
+grep -q 'cosine,warmup=10%' tuned.json || fail "another warm-up of trained weights: $(grep schedule tuned.json)"
 "$FRUGRAD" train $tuned --steps 4 --resume tuned/step-000000002.safetensors --save again >out 2>err || fail "$(cat err)"
 cmp tuned/step-000000004.safetensors again/step-000000004.safetensors || fail "a run from weights is resumed with other bits"
 # -- only the first process needs the disk with the checkpoints

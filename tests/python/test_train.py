@@ -105,11 +105,13 @@ class Learning(Case):
             self.assertEqual((result["split"], result["device"]), ("test", "cpu"))
         result = self.images(steps=20)
         self.assertLess(result["train_loss"], 0.9 * math.log(10))
+        self.assertEqual(result["schedule"], "cosine,warmup=10%")
         result = self.run_main("--model", BERT, "--data", self.folder / "SST-2", "--tokens", self.folder / "vocab.txt",
                              "--steps", 40, "--batch", 8, "--workers", 2, "--rate", 5e-3)
         self.assertEqual((result["accuracy"], result["answers"]), (1.0, 20))
         result = self.run_main("--model", GPT2, "--data", self.folder / "text", "--steps", 3, "--batch", 2)
         self.assertEqual(result["params"], 50257 * 32 + 16 * 32 + 12 * 32 * 32 + 13 * 32 + 2 * 32)
+        self.assertEqual(result["schedule"], "cosine,warmup=30%")
 
     def test_frames_of_everything_are_dense(self):
         for model in self.images, self.text:

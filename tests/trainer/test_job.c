@@ -64,7 +64,8 @@ static void train_and_evaluate(const fgt_job *job, evaluations *l) {
     snprintf(l->run.optimizer, sizeof l->run.optimizer, "%s", job->optimizer);
     OK(frug_config_create_for(job->method, job->optimizer, &l->run.config));
     assert_int_equal(fgt_model_parse(job->model, &l->run.model), FGIO_EXIT_OK);
-    assert_int_equal(fgt_rate_parse(job->schedule, &l->run.rate), FGIO_EXIT_OK);
+    l->run.schedule = job->schedule;
+    assert_int_equal(fgt_rate_parse(l->run.schedule, &l->run.rate), FGIO_EXIT_OK);
     const fgt_model *m = &l->run.model;
     fgt_data_options want = {.task = m->task,
                              .path = "builtin",

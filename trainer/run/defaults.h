@@ -1,4 +1,4 @@
-/* defaults.h - default batch, learning rate and optimizer of a job, and combinations that are refused. */
+/* defaults.h - default batch, learning rate, its schedule and optimizer of a job, and combinations that are refused. */
 #ifndef FGT_DEFAULTS_H
 #define FGT_DEFAULTS_H
 
@@ -20,6 +20,9 @@ bool fgt_option_is(const frug_config *config, const char *option, const char *va
 
 /** The learning rate for a model and the text of an optimizer. */
 double fgt_default_rate(const fgt_job *job, const fgt_model *model, bool trained, const char *optimizer);
+
+/** The schedule of the learning rate. */
+const char *fgt_default_schedule(const fgt_job *job, const fgt_model *model, bool trained);
 
 /** Prints hints where an optimizer given by the user applies momentum twice, has none, or has no weight decay. */
 void fgt_warn_optimizer(const fgt_job *job, const fgt_model *model, const frug_config *config, const char *optimizer);

@@ -167,7 +167,8 @@ static int share_model(fgt_run *run) {
 static int open_run(fgt_run *run) {
     const fgt_job *job = run->job;
     run->batch = job->batch ? job->batch : fgt_default_batch(run->model.task);
-    int status = fgt_rate_parse(job->schedule, &run->rate);
+    run->schedule = job->schedule ? job->schedule : fgt_default_schedule(job, &run->model, run->trained);
+    int status = fgt_rate_parse(run->schedule, &run->rate);
     if (status == FGIO_EXIT_OK)
         status =
             fgt_default_optimizer(job, &run->model, run->trained, run->optimizer, sizeof run->optimizer, &run->config);
@@ -291,6 +292,7 @@ static void report_settings(const fgt_worker *w, fgt_report *r) {
     report_size(w, r);
     r->params_whole = count_params_sent_whole(w);
     r->rate = w->run->base_rate;
+    r->schedule = w->run->schedule;
     snprintf(r->tokens, sizeof r->tokens, "%s", info->tokens ? info->tokens : "");
     r->steps = w->steps;
     r->step = w->step;

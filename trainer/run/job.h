@@ -22,7 +22,7 @@ typedef struct fgt_job {
     const char *tokens, *subset;
     const char *method;         /* a config string of the library */
     const char *optimizer;      /* of the library; NULL: the default for the method and the model */
-    const char *schedule;       /* of the learning rate: rate_schedule.h */
+    const char *schedule;       /* of the learning rate: rate_schedule.h; NULL: by the task */
     const char *sparse;         /* how weights are pruned: sparse/sparse_options.h; NULL: all are trained */
     const char *quantize;       /* fake quantization: sparse/master_weights.h; NULL: none */
     const char *stage_config;   /* how stages send activations: pipeline/pipeline.h; NULL: the default */
@@ -121,6 +121,7 @@ typedef struct fgt_report {
     uint64_t params, params_whole; /* all; those in tensors that are sent dense: small, or of one dimension */
     uint64_t params_kept;          /* those that are not pruned at the end */
     double rate;                   /* the highest of the schedule */
+    const char *schedule;          /* of the rate */
     char tokens[256];              /* tokens of the text, or empty */
     uint32_t workers, batch, accumulate, stages; /* stages: 0, or the workers are stages of one model */
     fgt_accumulate_from accumulate_from;

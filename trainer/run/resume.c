@@ -119,7 +119,7 @@ static void set_settings(metadata_builder *metadata, const fgt_worker *w) {
         set_count(metadata, "bucket", run->job->bucket_bytes);
     if (run->job->tune)
         set_text(metadata, "head", run->job->tune->head);
-    set_text(metadata, "schedule", run->job->schedule);
+    set_text(metadata, "schedule", run->schedule);
     set_real(metadata, "rate", run->base_rate);
     if (run->job->clip_auto)
         set_text(metadata, "clip", "auto");

@@ -57,7 +57,7 @@ static void list_settings(const fgt_worker *w, setting *a) {
         {"--data", hash_data(info)},
         {"--method", frugi_hash_text(FRUGI_HASH_INIT, job->method)},
         {"--optimizer", frugi_hash_text(FRUGI_HASH_INIT, run->optimizer)},
-        {"--schedule", frugi_hash_text(FRUGI_HASH_INIT, job->schedule)},
+        {"--schedule", frugi_hash_text(FRUGI_HASH_INIT, run->schedule)},
         {"--rate", rate_bits},
         {"--clip", clip_bits},
         {"--batch", run->batch},

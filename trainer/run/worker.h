@@ -27,6 +27,7 @@ typedef struct fgt_run {
     frug_config *config;
     fgt_rate rate;
     bool trained; /* the run begins, or began, with weights of a file */
+    const char *schedule; /* of the rate: of the job, or the default */
     double base_rate;
     uint32_t batch;
     uint32_t accumulate;               /* micro-batches of a batch; 0: one */

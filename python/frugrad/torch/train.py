@@ -90,8 +90,8 @@ def _parser() -> argparse.ArgumentParser:
         " method]")
     add("--rate", type=_positive, help="[images 0.05, or 0.001 where steps have a length of their own (adam, sign,"
         " muon); texts 0.4 / width, sentences 0.06 / width, with --weights 0.02 / width]")
-    add("--schedule", default="cosine,warmup=10%", help="cosine, linear or constant, with ,warmup=STEPS or"
-        " ,warmup=PERCENT%% [cosine,warmup=10%%]")
+    add("--schedule", help="cosine, linear or constant, with ,warmup=STEPS or ,warmup=PERCENT%%"
+        " [cosine,warmup=10%%; texts cosine,warmup=30%%]")
     add("--clip", type=_limit, default="auto", help="limit of the gradient's norm; auto: twice its running mean; 0:"
         " none [auto]")
     add("--workers", type=_count(1, 1024), default=4)
@@ -232,7 +232,9 @@ def _make_exchange(flat: Flat, planner: Compressor, args: argparse.Namespace, ra
 
 def train(args: argparse.Namespace) -> dict:
     """Run what the command line asks for, and return the summary."""
-    schedule, named = parse_schedule(args.schedule), parse_model(args.model)
+    named = parse_model(args.model)
+    args.schedule = args.schedule or f"cosine,warmup={30 if named.task == 'language' else 10}%"  # docs/training.md: "Warm-up"
+    schedule = parse_schedule(args.schedule)
     rank = parse_rank(args.method)
     sparse = read_sparse(args.sparse, args.weights is None) if args.sparse else None
     method = sparse_method(args.method) if sparse else args.method

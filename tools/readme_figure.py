@@ -133,7 +133,7 @@ def language_table(name, methods, times):
 
 
 OTHERS = [("resnet18-cifar10", "ResNet-18, CIFAR-10, 64 epochs, accuracy", ("frugrad", "frugrad-99", "frugrad-999")),
-          ("resnet50-cifar10", "ResNet-50, CIFAR-10, 30 epochs, accuracy", ("frugrad", "frugrad-99", "frugrad-999")),
+          ("resnet50-cifar10", "ResNet-50, CIFAR-10, 80 epochs, accuracy", ("frugrad", "frugrad-99", "frugrad-999")),
           ("minilm-sst2", "MiniLM fine-tuned, SST-2, accuracy", ("frugrad", "frugrad-99")),
           ("minilm-mrpc", "MiniLM fine-tuned, MRPC, accuracy", ("frugrad", "frugrad-99")),
           ("minilm-cola", "MiniLM fine-tuned, CoLA, Matthews", ("frugrad", "frugrad-99"))]

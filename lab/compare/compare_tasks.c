@@ -276,9 +276,9 @@ static const fgl_compare_task evidence_tasks[FGL_MAX_TASKS] = {
      .family = FGL_VISION,
      .folder = "cifar10",
      .test = "test_batch.bin",
-     .schedule = "cosine,warmup=300",
+     .schedule = "cosine,warmup=500",
      .batch = 128,
-     .steps = 2940,
+     .steps = 7840, /* dense after 2,940: 92.3 % */
      .evals = 4,
      .hold_out = 5000,
      .rate = 1, /* that of ResNet-18 */

@@ -4,7 +4,7 @@
   readme_figure.py            write docs/quality.svg and the lines of README.md between <!-- quality --> and <!-- /quality -->
   readme_figure.py --check    write nothing; fail when one of them differs from the records
 
-Sources: results/evidence/*.jsonl (suite evidence of `frugrad compare`), results/full/*.jsonl (other suites of size full)
+Sources: results/evidence/*.jsonl (suite evidence of `frugrad compare`)
 and results/evidence-times-h200.jsonl (steps of one worker, alone on a GPU). Quality is accuracy or correlation over that
 of dense, or dense perplexity over perplexity. Bytes are those that one of four workers sends. The time of a step over a
 link is computed: the measured step of a worker, and then its measured bytes, one after the other.
@@ -137,7 +137,6 @@ OTHERS = [("resnet18-cifar10", "ResNet-18, CIFAR-10, 64 epochs, accuracy", ("fru
           ("minilm-sst2", "MiniLM fine-tuned, SST-2, accuracy", ("frugrad", "frugrad-99")),
           ("minilm-mrpc", "MiniLM fine-tuned, MRPC, accuracy", ("frugrad", "frugrad-99")),
           ("minilm-cola", "MiniLM fine-tuned, CoLA, Matthews", ("frugrad", "frugrad-99"))]
-OLDER = [("bert-sst2", "BERT of 4 layers from scratch, SST-2, accuracy", ("frugrad",))]
 SPARSITY = {"frugrad": "94 %", "frugrad-99": "99 %", "frugrad-999": "99.9 %"}
 
 
@@ -152,10 +151,10 @@ def other_rows(tasks, wanted):
                    f"| {len(dense.values)}, {len(runs.values)} |")
 
 
-def tables(evidence, full, times):
+def tables(evidence, times):
     head = ["| other models, data, measure | parameters | sparsity | MB per step: dense, FruGrad | dense | FruGrad | vs dense"
             " | seeds: dense, FruGrad |", "|---|---:|---:|---:|---:|---:|---:|---:|"]
-    rows = [*other_rows(evidence, OTHERS), *other_rows(full, OLDER)]
+    rows = list(other_rows(evidence, OTHERS))
     smaller = language_table("GPT of 6 layers", evidence[SMALLER], {}) + "\n" if SMALLER in evidence else ""
     return (language_table("GPT-2 small", evidence[LANGUAGE], times) + "\n" + smaller
             + "\n".join(head + rows) + "\n")
@@ -271,7 +270,7 @@ def main():
         readme = file.read()
     if not MARKS.search(readme):
         sys.exit("readme_figure: README.md has no <!-- quality --> ... <!-- /quality -->")
-    filled = tables(evidence, collect("full/*.jsonl"), step_times())
+    filled = tables(evidence, step_times())
     made = {"README.md": MARKS.sub(lambda mark: mark[1] + filled + mark[2], readme), FIGURE: draw(evidence[LANGUAGE])}
     for name, content in made.items():
         path = os.path.join(ROOT, name)

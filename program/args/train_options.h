@@ -36,7 +36,7 @@
 #define FGP_OPTIONS_RATE                                                                                               \
     {"schedule", 0, "TEXT", NULL,                                                                                      \
      "of the learning rate: constant, cosine, linear or step:0.5,0.75:0.1, each with ,warmup=STEPS or "                \
-     ",warmup=PERCENT% [cosine,warmup=10%; texts without --weights cosine,warmup=30%]"},                               \
+     ",warmup=PERCENT% [cosine,warmup=10%; language models without --weights cosine,warmup=30%]"},                     \
         {"clip", 0, "NORM", "auto", "limit of the norm of gradients; auto: twice its running mean; 0: no limit"}, {    \
         "seed", 0, "NUMBER", "1", "random seed: the same seed gives the same weights"                                  \
     }

@@ -91,7 +91,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--rate", type=_positive, help="[images 0.05, or 0.001 where steps have a length of their own (adam, sign,"
         " muon); texts 0.4 / width, sentences 0.06 / width, with --weights 0.02 / width]")
     add("--schedule", help="cosine, linear or constant, with ,warmup=STEPS or ,warmup=PERCENT%%"
-        " [cosine,warmup=10%%; texts cosine,warmup=30%%]")
+        " [cosine,warmup=10%%; language models cosine,warmup=30%%]")
     add("--clip", type=_limit, default="auto", help="limit of the gradient's norm; auto: twice its running mean; 0:"
         " none [auto]")
     add("--workers", type=_count(1, 1024), default=4)

@@ -65,8 +65,8 @@ double fgt_default_rate(const fgt_job *job, const fgt_model *model, bool trained
 }
 
 /* A language model from scratch is worse after a short warm-up, dense or sparse: docs/training.md, "Warm-up". */
-const char *fgt_default_schedule(const fgt_job *job, const fgt_model *model, bool trained) {
-    return model->task == FGT_TASK_LANGUAGE && !trained && !job->tune ? "cosine,warmup=30%" : "cosine,warmup=10%";
+const char *fgt_default_schedule(fgt_task task, bool trained) {
+    return task == FGT_TASK_LANGUAGE && !trained ? "cosine,warmup=30%" : "cosine,warmup=10%";
 }
 
 bool fgt_option_is(const frug_config *config, const char *option, const char *value) {

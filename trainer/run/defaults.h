@@ -21,8 +21,8 @@ bool fgt_option_is(const frug_config *config, const char *option, const char *va
 /** The learning rate for a model and the text of an optimizer. */
 double fgt_default_rate(const fgt_job *job, const fgt_model *model, bool trained, const char *optimizer);
 
-/** The schedule of the learning rate. */
-const char *fgt_default_schedule(const fgt_job *job, const fgt_model *model, bool trained);
+/** The schedule of the learning rate; `trained` as above. */
+const char *fgt_default_schedule(fgt_task task, bool trained);
 
 /** Prints hints where an optimizer given by the user applies momentum twice, has none, or has no weight decay. */
 void fgt_warn_optimizer(const fgt_job *job, const fgt_model *model, const frug_config *config, const char *optimizer);

@@ -167,7 +167,7 @@ static int share_model(fgt_run *run) {
 static int open_run(fgt_run *run) {
     const fgt_job *job = run->job;
     run->batch = job->batch ? job->batch : fgt_default_batch(run->model.task);
-    run->schedule = job->schedule ? job->schedule : fgt_default_schedule(job, &run->model, run->trained);
+    run->schedule = job->schedule ? job->schedule : fgt_default_schedule(run->model.task, run->trained);
     int status = fgt_rate_parse(run->schedule, &run->rate);
     if (status == FGIO_EXIT_OK)
         status =

@@ -233,7 +233,7 @@ def _make_exchange(flat: Flat, planner: Compressor, args: argparse.Namespace, ra
 def train(args: argparse.Namespace) -> dict:
     """Run what the command line asks for, and return the summary."""
     named = parse_model(args.model)
-    args.schedule = args.schedule or f"cosine,warmup={30 if named.task == 'language' else 10}%"  # docs/training.md: "Warm-up"
+    args.schedule = args.schedule or f"cosine,warmup={30 if named.task == 'language' else 10}%"  # as `frugrad train`
     schedule = parse_schedule(args.schedule)
     rank = parse_rank(args.method)
     sparse = read_sparse(args.sparse, args.weights is None) if args.sparse else None

@@ -79,6 +79,8 @@ class Exchange:
 
     def gather(self, mine: torch.Tensor, out: torch.Tensor) -> Handle:
         """All-gather of equally many bytes, in rank order: ``out`` has size times as many as ``mine``."""
+        if not mine.numel():  # of all ranks; gloo before PyTorch 2 divides by the length
+            return Handle()
         if self._alone:
             out.copy_(mine)
             return Handle()

@@ -15,7 +15,7 @@ unexport MAKEFLAGS
 build  = cmake --preset $(1) $(2) >/dev/null && cmake --build --preset $(1) --parallel $(JOBS) $(if $(3),--target $(3))
 verify = ctest --preset $(1) --parallel $(JOBS) --output-on-failure
 
-.PHONY: all demo demo-report results test asan install tsan mpich torch slurm cross-x86 wheel deb fuzz format clean help
+.PHONY: all demo demo-report results test asan install tsan mpich torch slurm cross-x86 cross-aarch64 wheel deb fuzz format clean help
 
 all: ## build the release preset
 	@tools/install-deps.sh build
@@ -74,10 +74,16 @@ slurm: ## start a Slurm of one node, as root, and run frugrad and torchrun under
 	@tests/cluster/slurm.sh
 
 cross-x86: ## on another architecture: build for x86-64 and run the tests under qemu
-	@tools/install-deps.sh build cross
-	@tools/cross-root.sh
+	@tools/install-deps.sh build cross-x86
+	@tools/cross-root.sh amd64
 	@$(call build,cross-x86)
 	@$(call verify,cross-x86)
+
+cross-aarch64: ## likewise for aarch64
+	@tools/install-deps.sh build cross-aarch64
+	@tools/cross-root.sh arm64
+	@$(call build,cross-aarch64)
+	@$(call verify,cross-aarch64)
 
 wheel: ## build sdist and manylinux wheel into dist/, and try the wheel in a fresh virtual environment
 	@tools/install-deps.sh build torch

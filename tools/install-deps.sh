@@ -4,7 +4,7 @@
 set -euo pipefail
 
 usage() {
-    echo "usage: tools/install-deps.sh GROUP...   (groups: build demo test mpi mpich slurm torch bench clang format deb cross)" >&2
+    echo "usage: tools/install-deps.sh GROUP...   (groups: build demo test mpi mpich slurm torch bench clang format deb cross-x86 cross-aarch64)" >&2
     exit 2
 }
 
@@ -26,7 +26,8 @@ packages_of() {
     clang) echo clang libclang-rt-14-dev libomp-dev ;;
     format) echo clang-format ;;
     deb) echo dpkg-dev debhelper fakeroot lintian ;;
-    cross) echo gcc-x86-64-linux-gnu libc6-dev-amd64-cross qemu-user ;;
+    cross-x86) echo gcc-x86-64-linux-gnu libc6-dev-amd64-cross qemu-user ;;
+    cross-aarch64) echo gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user ;;
     *) return 1 ;;
     esac
 }

@@ -85,7 +85,7 @@ touch all/minilm/model.safetensors
 "$FRUGRAD" compare --suite evidence --size full --data all --plan >plan.evidence
 grep -v '^#' plan.evidence >commands.evidence
 if grep -v -- '--clip auto' commands.evidence; then fail "a method is clipped otherwise"; fi
-for task in gpt2-linux resnet18-cifar10 resnet50-cifar10 minilm-sst2 minilm-mrpc minilm-cola; do
+for task in gpt2-linux gpt2-linux-10 resnet18-cifar10 resnet50-cifar10 minilm-sst2 minilm-mrpc minilm-cola; do
     for method in dense muon frugrad frugrad-99 frugrad-999 frugrad-muon topk powersgd-4 demo sparseloco gsgd; do
         grep -q "^# $task, $method: " plan.evidence || fail "no $method of $task in the plan"
     done
@@ -94,7 +94,8 @@ grep 'glue/CoLA' commands.evidence | grep -vq -- '--weights all/minilm/model.saf
     fail "CoLA without weights"
 grep 'glue/CoLA .* --seed 100' commands.evidence | grep -vq -- '--hold-out 855' && fail "CoLA's rates are searched on its tests"
 grep -q -- '--method dense --optimizer muon:decay=0.1 .*--steps 2050' commands.evidence || fail "no Muon"
-[ "$(grep -c -- '--method gsgd .*--rate \(0.0003\|0.0006\|0.0012\) .*--steps 2050 --seed 100' commands.evidence)" = 3 ] ||
+grep '^# gpt2-linux, dense: ' -A1 plan.evidence | grep -q -- '--schedule cosine,warmup=30% ' || fail "another warm-up than the trainers'"
+[ "$(grep -c -- '--method gsgd .*--rate \(0.0003\|0.0006\|0.0012\) .*warmup=30% .*--steps 2050 --seed 100' commands.evidence)" = 3 ] ||
     fail "rates are not half, once and twice the middle one"
 code=0
 "$FRUGRAD" compare --suite evidence --size small --data all --plan >out 2>err || code=$?

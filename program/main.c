@@ -3,7 +3,7 @@
 #include "program/system/mpi_launch.h"
 
 int main(int argc, char **argv) {
-    fgp_limit_blas_threads(argv);
+    fgp_set_thread_variables(argv);
     int code = fgp_mpi_launch(argv);
     return code == FGIO_EXIT_OK ? fgp_program(argc, argv) : code;
 }

@@ -9,7 +9,7 @@
 enum { COLUMN = 26, WIDTH = 80 };
 
 static void print_option(const fgp_opt *option) {
-    char left[80], right[400];
+    char left[80], right[1000];
     char letter[8] = "    ";
     if (option->letter != 0)
         snprintf(letter, sizeof letter, "-%c, ", option->letter);

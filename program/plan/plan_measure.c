@@ -1,7 +1,7 @@
 /*
  * plan_measure.c - the inputs of a prediction: speeds of compressing and decoding, bytes of a frame, speed of a link.
  *
- * All are the best of a few repetitions, since other load only adds time.
+ * All are the best of some repetitions, since other load only adds time.
  */
 #include "program/bench/bench.h"
 #include "base/clock.h"
@@ -14,8 +14,9 @@
 #include <string.h>
 
 #define ELEMENTS ((uint64_t)1 << 20)
-#define WARM     2u /* warm-up steps, to fill the residual */
-#define TRIES    6u
+#define WARM     2u   /* warm-up steps, to fill the residual */
+#define TRIES    6u   /* at least, */
+#define LONG     0.06 /* and for so many seconds: a thread may wait for a busy core for several milliseconds */
 #define FRAMES   8u
 #define MANY     0.5 /* density of a frame with many entries */
 
@@ -41,10 +42,12 @@ static int set_density(const char *config, double density, char *text, size_t ca
 
 static int time_compress(fgp_bench_worker *worker, const float *grad, double *seconds) {
     int status = FGIO_EXIT_OK;
+    double begin = frugi_clock();
     *seconds = 1e9;
-    for (unsigned i = 0; i < WARM + TRIES && status == FGIO_EXIT_OK; i++) {
+    for (unsigned i = 0; status == FGIO_EXIT_OK && (i < WARM + TRIES || frugi_clock() - begin < LONG); i++) {
+        unsigned step = i < WARM + TRIES ? i : WARM + TRIES - 1; /* that of the frame decides on its size */
         double start = frugi_clock();
-        status = fgp_worker_step(worker, i, grad);
+        status = fgp_worker_step(worker, step, grad);
         if (i >= WARM)
             *seconds = minimum(*seconds, frugi_clock() - start);
     }
@@ -54,12 +57,13 @@ static int time_compress(fgp_bench_worker *worker, const float *grad, double *se
 static int time_decode(fgp_bench_worker *worker, size_t frames, float *dst, double *seconds) {
     const void *frame[FRAMES];
     size_t len[FRAMES];
+    double begin = frugi_clock();
     *seconds = 1e9;
     for (size_t i = 0; i < frames; i++) {
         frame[i] = worker->frame;
         len[i] = worker->len;
     }
-    for (unsigned i = 0; i <= TRIES; i++) {
+    for (unsigned i = 0; i <= TRIES || frugi_clock() - begin < LONG; i++) {
         double start = frugi_clock();
         if (frug_decode_add(frug_compressor_decoder(worker->compressor), (frug_range){0, ELEMENTS}, frame, len, frames,
                             1.0f, dst) != FRUG_OK)

@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,9 +32,15 @@ static long first_number(const char *const *names) {
     return 0;
 }
 
-void fgp_limit_blas_threads(char **argv) {
-    if (fgt_memory_limit() != UINT64_MAX && getenv("OPENBLAS_NUM_THREADS") == NULL &&
-        setenv("OPENBLAS_NUM_THREADS", "1", 1) == 0)
+/* Whether the variable was not set, and is now. */
+static bool set_default(const char *name, const char *value) {
+    return getenv(name) == NULL && setenv(name, value, 1) == 0;
+}
+
+void fgp_set_thread_variables(char **argv) {
+    bool spin = getenv("OMP_WAIT_POLICY") == NULL && set_default("GOMP_SPINCOUNT", "10000");
+    bool blas = fgt_memory_limit() != UINT64_MAX && set_default("OPENBLAS_NUM_THREADS", "1");
+    if (spin || blas)
         execv("/proc/self/exe", argv);
 }
 

@@ -1,4 +1,4 @@
-/* mpi_launch.h - starting frugrad-mpi under mpirun, and restarting with fewer BLAS threads under a memory limit. */
+/* mpi_launch.h - starting frugrad-mpi under mpirun, and restarting with variables for OpenMP and BLAS. */
 #ifndef FGP_MPI_LAUNCH_H
 #define FGP_MPI_LAUNCH_H
 
@@ -9,10 +9,13 @@
 int fgp_mpi_launch(char **argv);
 
 /**
- * If the memory of the process is limited, execute the program again with OPENBLAS_NUM_THREADS=1, unless it is set.
- * OpenBLAS starts a thread for every core when it is loaded, and each allocates a buffer; if that fails it retries
- * forever, and the program could not even exit. The trainer does not use these threads.
+ * Execute the program again with variables that its libraries read when they are loaded, unless they are set:
+ * - GOMP_SPINCOUNT=10000, without OMP_WAIT_POLICY: OpenMP's threads then wait for each other by polling for a moment
+ *   only. By default they poll for milliseconds, which on a machine with other work multiplies the time of a step.
+ * - OPENBLAS_NUM_THREADS=1, if the memory of the process is limited: OpenBLAS starts a thread for every core, and each
+ *   allocates a buffer; if that fails it retries forever, and the program could not even exit. The trainer does not use
+ *   these threads.
  */
-void fgp_limit_blas_threads(char **argv);
+void fgp_set_thread_variables(char **argv);
 
 #endif

@@ -65,7 +65,10 @@ static void print_quality(const fgt_report *r) {
         printf("\n");
     } else {
         label("loss");
-        printf("%.4f while training; not evaluated\n", r->train_loss);
+        if (isfinite(r->train_loss))
+            printf("%.4f while training; not evaluated\n", r->train_loss);
+        else
+            printf("not evaluated, and none of the last tenth of the steps was run, of which it is the mean\n");
     }
 }
 

@@ -22,6 +22,7 @@ for command in $commands; do
         grep -qF -- "\\fB${option//-/\\-}\\fR" "$work/frugrad.1" || fail "the man page does not have $command $option"
     done
 done
+tr -s ' \n' ' ' <"$work/compare" | grep -qF 'optimizer states) [paper] --size' || fail "the help of a long option is cut off"
 for name in $("$FRUGRAD" inspect --config "" --json | python3 -c '
 import json, sys
 print(*(option["option"] for option in json.load(sys.stdin)["options"]))'); do

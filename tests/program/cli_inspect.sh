@@ -206,4 +206,12 @@ head -c 500 g.safetensors.fgr >cut.fgr
 "$FRUGRAD" decompress cut.fgr 2>>err && fail "half a payload is restored"
 "$FRUGRAD" compress g.safetensors -r left -o /dev/full 2>>err && fail "a full disk takes a payload"
 [ "$(grep -c '^frugrad: ' err)" = 3 ] && ! grep -q Sanitizer err || fail "not three errors but: $(cat err)"
+
+# -- threads of OpenMP poll for a moment only, unless the environment says otherwise; other libraries than GCC's print no count
+spin() { env -u OMP_WAIT_POLICY -u GOMP_SPINCOUNT OMP_DISPLAY_ENV=verbose "$@" "$FRUGRAD" --version 2>&1 | sed -n "s/.*GOMP_SPINCOUNT = '\(.*\)'/\1/p" | tail -1; }
+if [ -n "$(spin OMP_WAIT_POLICY=active)" ]; then
+    [ "$(spin)" = 10000 ] || fail "OpenMP's threads poll $(spin) times"
+    [ "$(spin GOMP_SPINCOUNT=7)" = 7 ] || fail "GOMP_SPINCOUNT is not obeyed"
+    [ "$(spin OMP_WAIT_POLICY=passive)" = 0 ] || fail "OMP_WAIT_POLICY is not obeyed"
+fi
 echo "cli_inspect: all right"

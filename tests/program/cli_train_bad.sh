@@ -137,6 +137,8 @@ grep -q '^  hint: give --optimizer as in the first run' err || fail "no hint at 
 wrong 1 '--model|good' train --model lenet --samples 500 --steps 3 --quiet --resume $good
 touch file
 train 1 'file' --save file/under
+timeout 20 "$FRUGRAD" train --model mlp --samples 500 --steps 1000000 --quiet --save file/under 2>err && fail "a run that cannot be saved is trained"
+grep -q 'file/under: cannot make the directory' err || fail "--save is not checked before the first step: $(cat err)"
 train 1 'metrics' --metrics empty/no/metrics
 
 # -- results that cannot be written

@@ -9,15 +9,18 @@
 
 #include "trainer/checkpoint/checkpoint.h"
 #include "io/error.h"
+#include "io/files.h"
 #include "io/json.h"
 #include "io/tensor_file.h"
 #include "trainer/run/worker_group.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /** Metadata while they are collected. */
 typedef struct metadata_builder {
@@ -504,6 +507,14 @@ int fgt_worker_find_checkpoint(fgt_worker *w) {
     return FGIO_EXIT_OK;
 }
 
+/* Before the first step: a run that cannot be saved should not be trained. */
+static int make_save_directory(const char *path) {
+    int status = fgio_directory_make(path);
+    if (status == FGIO_EXIT_OK && access(path, W_OK | X_OK) != 0)
+        status = fgio_error("--save: cannot write to %s: %s", path, strerror(errno));
+    return status;
+}
+
 int fgt_worker_resume(fgt_worker *w) {
     const fgt_job *job = w->run->job;
     fgt_checkpoint *checkpoint = NULL;
@@ -515,6 +526,8 @@ int fgt_worker_resume(fgt_worker *w) {
         if (status == FGIO_EXIT_OK)
             status = restore_run(w, checkpoint, metadata, step);
     }
+    if (status == FGIO_EXIT_OK && job->save && w->rank == 0)
+        status = make_save_directory(job->save);
     if (status == FGIO_EXIT_OK && job->save && w->rank == 0)
         status = fgt_checkpoint_next_generation(job->save, checkpoint, w->step, &w->generation);
     fgt_checkpoint_close(checkpoint);

@@ -116,6 +116,8 @@ class Alone(unittest.TestCase):
                                       ("gsgd", {"every": 2}, "share none"), ("frugrad", {"every": -1}, "local")):
             with self.assertRaisesRegex((ValueError, ConfigError), text):
                 LocalSteps(model, adam(model), config, **options)
+        with self.assertRaisesRegex(TypeError, "leaves the momentum to a compressor"):
+            LocalSteps(model, frugrad.torch.optimizer(model, adam(model)), every=2)
         with self.assertRaisesRegex(ValueError, "LocalSteps"):
             frugrad.torch.DDPState(model, "frugrad,local=4")
         with self.assertRaisesRegex(ValueError, "LocalSteps"):
@@ -135,7 +137,34 @@ def train_together(config):
     return dict(sum=flat(model).double().sum().item(), first=first, last=last, **stats)
 
 
+def errors_of_two():
+    """The errors of a wrapped model, and of another process's state."""
+    import torch.distributed as dist
+    dist.init_process_group("gloo")
+    model, found = net(), []
+    local = LocalSteps(model, adam(model), every=2)
+    states: list = [None, None]
+    dist.all_gather_object(states, local.state_dict())
+    wrapped = torch.nn.parallel.DistributedDataParallel(model)
+    for call in (lambda: LocalSteps(wrapped, adam(model), every=2),
+                 lambda: local.load_state_dict(states[1 - dist.get_rank()]),
+                 lambda: local.load_state_dict(states[dist.get_rank()])):
+        try:
+            call()
+            found.append("")
+        except (TypeError, ValueError) as error:
+            found.append(str(error))
+    dist.destroy_process_group()
+    return found
+
+
 class Together(unittest.TestCase):
+    def test_what_would_not_train_as_meant_is_refused(self):
+        for rank, (model, other, own) in enumerate(support.values(support.torchrun(2, errors_of_two))):
+            self.assertIn("this model is a DistributedDataParallel", model)
+            self.assertIn(f"that of rank {1 - rank} of 2, and this is rank {rank} of 2", other)
+            self.assertEqual(own, "")
+
     def test_processes_share_weights_and_learn(self):
         for config in ("sparseloco,vectors=sparse,min_size=0", "density=1,feedback=none,value=f32,reduce=dense"):
             every = support.values(support.torchrun(2, train_together, args=[config]))

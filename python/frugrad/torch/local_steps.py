@@ -8,6 +8,7 @@ from .._core import Config, Tensor
 from ._floats import bytes_tensor, tensor_bytes
 from ._group import Group
 from .config import unsupported_option
+from .convert import ConvertedOptimizer
 from .engine import Engine, ReducerBucket, ReducerEngine
 from .pipeline import Times
 from .roles import describe, uncompiled
@@ -65,6 +66,7 @@ class LocalSteps:
     def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, config: str = "sparseloco",
                  every: Optional[int] = None, outer: Optional[float] = None, *, total_steps: int = 0,
                  process_group: Optional[Any] = None, threads: int = 1):
+        _refuse(model, optimizer)
         self.optimizer, self.config = optimizer, _config(config, every, outer)
         self.every = int(self.config.option("local"))
         self.group, self.count, self.rounds = Group(process_group), 0, 0
@@ -137,18 +139,33 @@ class LocalSteps:
 
     def state_dict(self) -> Dict[str, Any]:
         """This process's state; save it with its model and its optimizer, which differ between processes."""
-        return {"config": self.config.text, "count": self.count, "rounds": self.rounds, "shared": self._shared.clone(),
+        return {"config": self.config.text, "rank": self.group.rank, "processes": self.group.size, "count": self.count, "rounds": self.rounds, "shared": self._shared.clone(),
                 "residual": bytes_tensor(self._engine.save()), "momentum": _clone(self._outer.momentum)}
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Restore this process's state_dict() and continue bit for bit: the same model, config and processes."""
         if state.get("config") != self.config.text or state["shared"].numel() != self._shared.numel():
             raise ValueError("the state is not one of LocalSteps with this config and model")
+        mine = self.group.rank, self.group.size
+        of = int(state.get("rank", mine[0])), int(state.get("processes", mine[1]))  # states of earlier versions have neither
+        if of != mine:
+            raise ValueError(f"the state is that of rank {of[0]} of {of[1]}, and this is rank {mine[0]} of {mine[1]}: every"
+                             " process saves and loads its own")
         self._engine.restore(tensor_bytes(state["residual"]))
         self._shared.copy_(state["shared"])
         if self._outer.momentum is not None:
             self._outer.momentum.copy_(state["momentum"])
         self.count, self.rounds = int(state["count"]), int(state["rounds"])
+
+
+def _refuse(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """What would train, but not as meant."""
+    if isinstance(uncompiled(model), torch.nn.parallel.DistributedDataParallel):
+        raise TypeError("LocalSteps: this model is a DistributedDataParallel, which exchanges gradients at every step; give"
+                        " the model itself")
+    if isinstance(optimizer, ConvertedOptimizer):
+        raise TypeError("LocalSteps: this optimizer is one of frugrad.torch.optimizer(), which leaves the momentum to a"
+                        " compressor of gradients; give PyTorch's optimizer itself")
 
 
 def _clone(x: Optional[torch.Tensor]) -> Optional[torch.Tensor]:

@@ -114,16 +114,18 @@ static void print_alone(const fgt_report *r) {
 
 static void print_traffic(const fgt_report *r) {
     char sent[32], dense[32], ratio[32];
+    const char *by = r->stages > 0 ? "between all stages" : "by each worker";
     label("sent");
     if (r->workers == 1 && r->stages == 0) {
         print_alone(r);
     } else if (r->bytes_sent == 0) {
         printf("nothing\n");
         return;
+    } else if (r->bytes_sent == r->bytes_dense) {
+        printf("%s %s\n", fgio_bytes_text(r->bytes_sent, sent, sizeof sent), by);
     } else {
         printf("%s instead of %s %s: %.1f %%, %s\n", fgio_bytes_text(r->bytes_sent, sent, sizeof sent),
-               fgio_bytes_text(r->bytes_dense, dense, sizeof dense),
-               r->stages > 0 ? "between all stages" : "by each worker",
+               fgio_bytes_text(r->bytes_dense, dense, sizeof dense), by,
                100 * (double)r->bytes_sent / (double)r->bytes_dense,
                fgio_ratio_text((double)r->bytes_dense, (double)r->bytes_sent, ratio, sizeof ratio));
     }

@@ -95,7 +95,7 @@ done = pipe(train[:-1], "2")  # a single worker exchanges nothing, and nothing s
 assert "a single worker exchanges nothing" in done.stdout and "exchange none (one worker)" in done.stderr, done
 assert "times" not in done.stdout and " sent " not in done.stderr, done
 done = pipe(train[:-1] + ["--workers", "2", "--method", "dense"], "2")
-assert "100.0 %, as much" in done.stdout and " sent " in done.stderr and "times less" not in done.stdout, done
+assert " MB by each worker\n" in done.stdout and " sent " in done.stderr and "times less" not in done.stdout, done
 done = pipe(train[:-1] + ["--workers", "2"], "2")
 assert " times less" in done.stdout, done
 done = pipe(train + ["--quiet"], "0")

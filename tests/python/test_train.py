@@ -420,6 +420,17 @@ class Parts(unittest.TestCase):
             exchange.mean(step)
         self.assertLess(float((model[0].weight.grad - wanted).abs().max()), 1e-3)
 
+    def test_powersgd_goes_on_after_a_gradient_of_zeros(self):
+        model = torch.nn.Linear(24, 40, bias=False)
+        flat = Flat(model, Config("dense"), torch.device("cpu"))
+        exchange = PowerSGD(flat, 2, 2)
+        for step in range(2):  # nothing, then something
+            for worker in range(2):
+                flat.grad.fill_(step)
+                exchange.add_gradient(worker, step)
+            exchange.mean(step)
+        self.assertLess(float((flat.grad - 1).abs().max()), 1e-4)
+
     def test_simulated_frames_are_those_of_the_host(self):
         torch.manual_seed(3)
         small = (129, 70), (70, 9)

@@ -3,6 +3,9 @@
 Each matrix M, the gradient plus what was not sent, is sent as P = M Q, orthogonalized, and Q = M^T P, both all-reduced;
 all workers apply P Q^T, and the difference stays at each. Q is that of the step before. Both products are linear in M, so
 the simulation computes them once, from the mean of all workers. Tensors whose factors are no smaller are sent dense.
+
+A column of Q that has become zero would stay zero, and so would what is sent. It starts again as a random one: matrices in
+front of a normalization whose weights begin at zero, as in residual networks, have no gradient at the first step.
 """
 
 import re
@@ -15,6 +18,7 @@ from .flat import Flat
 from .workers import Exchange
 
 _MOST = 256
+_DEPENDENT = 1e-5  # length of what is left of a column of length 1
 
 
 def parse_rank(method: str) -> Optional[int]:
@@ -28,14 +32,21 @@ def parse_rank(method: str) -> Optional[int]:
     return rank
 
 
+def _normalize(column: torch.Tensor, least: float) -> None:
+    """To length 1, or to 0 if it is not longer than ``least``."""
+    length = column.norm()
+    column.mul_(torch.where(length > least, 1 / length, torch.zeros_like(length)))
+
+
 def orthogonalize(matrix: torch.Tensor) -> None:
-    """Gram-Schmidt of the columns, in place. A column that depends on others becomes as good as zero."""
+    """Gram-Schmidt of the columns, in place. A column that depends on others becomes zero: what is left of it is rounding,
+    which may have any direction."""
     for i in range(matrix.shape[1]):
-        column = matrix[:, i]
-        column.div_(column.norm() + 1e-8)
-        if i + 1 < matrix.shape[1]:
-            rest = matrix[:, i + 1:]
-            rest.sub_(torch.outer(column, column @ rest))
+        column, before = matrix[:, i], matrix[:, :i]
+        _normalize(column, 0.0)
+        for _ in range(2 if i else 0):  # once leaves some of the others in it
+            column.sub_(before @ (before.t() @ column))
+            _normalize(column, _DEPENDENT)
 
 
 class PowerSGD(Exchange):
@@ -45,7 +56,7 @@ class PowerSGD(Exchange):
         super().__init__(flat, workers)
         self.name = self.text = f"powersgd,rank={rank}"
         made = torch.Generator().manual_seed(1)  # the same for all workers
-        self.matrices: List[Tuple[torch.Tensor, torch.Tensor]] = []  # the mean, and Q
+        self.matrices: List[Tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []  # the mean, Q, and what Q begins as
         self.dense: List[Tuple[int, int]] = []  # ranges
         floats = 0
         for tensor in flat.layout:
@@ -53,7 +64,7 @@ class PowerSGD(Exchange):
             columns = tensor.elements // rows
             if rank * (rows + columns) < tensor.elements:
                 factor = torch.randn(columns, rank, generator=made).to(flat.grad.device)
-                self.matrices.append((flat.grad[begin:end].view(rows, columns), factor))
+                self.matrices.append((flat.grad[begin:end].view(rows, columns), factor, factor.clone()))
                 floats += rank * (rows + columns)
             elif self.dense and self.dense[-1][1] == begin:
                 self.dense[-1] = self.dense[-1][0], end
@@ -62,18 +73,19 @@ class PowerSGD(Exchange):
         floats += sum(end - begin for begin, end in self.dense)
         self.density, self.sent = floats / flat.n, 8 * floats * (workers - 1) // workers
         self.errors = torch.zeros(workers, flat.n, device=flat.grad.device)
-        self.state_bytes = 4 * (flat.n + sum(q.numel() for _, q in self.matrices))
+        self.state_bytes = 4 * (flat.n + sum(q.numel() for _, q, _ in self.matrices))
 
     def add_gradient(self, worker: int, step: int) -> None:
         self.errors[worker].add_(self.flat.grad)
 
     def mean(self, step: int) -> None:
         torch.mean(self.errors, 0, out=self.flat.grad)
-        for matrix, q in self.matrices:
+        for matrix, q, start in self.matrices:
             p = matrix @ q
             orthogonalize(p)
             torch.mm(matrix.t(), p, out=q)
             torch.mm(p, q.t(), out=matrix)
+            q.copy_(torch.where(q.abs().amax(0) > 0, q, start))
         self.errors.sub_(self.flat.grad)
         for begin, end in self.dense:
             self.errors[:, begin:end].zero_()

@@ -155,7 +155,7 @@ def tables(evidence, times):
     """Name -> table."""
     head = ["| other models, data, measure | parameters | sparsity | MB per step: dense, FruGrad | dense | FruGrad | vs dense"
             " | seeds: dense, FruGrad |", "|---|---:|---:|---:|---:|---:|---:|---:|"]
-    return {"language": language_table("GPT-2 small, 98 M parameters, one pass", evidence[LANGUAGE], times),
+    return {"language": language_table(f"GPT-2 small, {evidence[LANGUAGE]['dense'].params / 1e6:.0f} M parameters, one pass", evidence[LANGUAGE], times),
             "rivals": language_table("GPT-2 small, **warm-up of 10 %**", evidence[SHORT_WARMUP], times),
             "others": "\n".join(head + list(other_rows(evidence, OTHERS))) + "\n"}
 
@@ -207,7 +207,7 @@ def text(x, y, words, anchor="middle", kind="", color=""):
 def axes(plane, dense):
     parts = [text(LEFT, 22, f"GPT-2 small, {dense.params / 1e6:.0f} M: quality against bytes, relative to dense AdamW;"
                   " four workers", "start", "title"),
-             text(LEFT, 38, "filled: warm-up of 10 %; hollow: 30 %, one seed", "start", "small")]
+             text(LEFT, 38, "filled: warm-up of 10 %; hollow: 30 %, relative to dense AdamW with 30 %", "start", "small")]
     for share in (0.1, 0.3, 1, 3, 10, 30, 100, 300):
         if plane.x_range[0] <= share <= plane.x_range[1]:
             x = plane.x(share)
@@ -243,12 +243,12 @@ def place(spots):
 
 
 def draw(methods, longer):
-    """``longer`` are runs with a longer warm-up, relative to the same dense ones."""
-    dense = methods["dense"]
-    points = [(method, runs, False) for method, runs in methods.items()] + [(method, runs, True) for method, runs in longer.items()]
-    plane = Plane([(runs.share(), runs.versus(dense)) for _, runs, _ in points])
-    parts, spots = axes(plane, dense), []
-    for method, runs, hollow in points:
+    """``longer`` are runs with a longer warm-up; either is relative to its own dense one."""
+    points = [(method, runs, group["dense"], group is longer) for group in (methods, longer) for method, runs in group.items()
+              if group is methods or method != "dense"]
+    plane = Plane([(runs.share(), runs.versus(dense)) for _, runs, dense, _ in points])
+    parts, spots = axes(plane, methods["dense"]), []
+    for method, runs, dense, hollow in points:
         color = RIVAL if "frugrad" not in method or method == "frugrad-paper" else MUON if "muon" in method else OURS
         x, y = plane.x(runs.share()), plane.y(runs.versus(dense))
         paint = f'fill="none" stroke="{color}" stroke-width="2"' if hollow else f'fill="{color}"'

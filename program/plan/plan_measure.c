@@ -14,9 +14,8 @@
 #include <string.h>
 
 #define ELEMENTS ((uint64_t)1 << 20)
-#define WARM     2u   /* warm-up steps, to fill the residual */
-#define TRIES    6u   /* at least, */
-#define LONG     0.06 /* and for so many seconds: a thread may wait for a busy core for several milliseconds */
+#define WARM     2u  /* warm-up steps, to fill the residual */
+#define TRIES    12u /* some 10 ms: a thread may wait for a busy core for several milliseconds */
 #define FRAMES   8u
 #define MANY     0.5 /* density of a frame with many entries */
 
@@ -42,12 +41,10 @@ static int set_density(const char *config, double density, char *text, size_t ca
 
 static int time_compress(fgp_bench_worker *worker, const float *grad, double *seconds) {
     int status = FGIO_EXIT_OK;
-    double begin = frugi_clock();
     *seconds = 1e9;
-    for (unsigned i = 0; status == FGIO_EXIT_OK && (i < WARM + TRIES || frugi_clock() - begin < LONG); i++) {
-        unsigned step = i < WARM + TRIES ? i : WARM + TRIES - 1; /* that of the frame decides on its size */
+    for (unsigned i = 0; i < WARM + TRIES && status == FGIO_EXIT_OK; i++) {
         double start = frugi_clock();
-        status = fgp_worker_step(worker, step, grad);
+        status = fgp_worker_step(worker, i, grad);
         if (i >= WARM)
             *seconds = minimum(*seconds, frugi_clock() - start);
     }
@@ -57,13 +54,12 @@ static int time_compress(fgp_bench_worker *worker, const float *grad, double *se
 static int time_decode(fgp_bench_worker *worker, size_t frames, float *dst, double *seconds) {
     const void *frame[FRAMES];
     size_t len[FRAMES];
-    double begin = frugi_clock();
     *seconds = 1e9;
     for (size_t i = 0; i < frames; i++) {
         frame[i] = worker->frame;
         len[i] = worker->len;
     }
-    for (unsigned i = 0; i <= TRIES || frugi_clock() - begin < LONG; i++) {
+    for (unsigned i = 0; i <= TRIES; i++) {
         double start = frugi_clock();
         if (frug_decode_add(frug_compressor_decoder(worker->compressor), (frug_range){0, ELEMENTS}, frame, len, frames,
                             1.0f, dst) != FRUG_OK)

@@ -32,16 +32,36 @@ static long first_number(const char *const *names) {
     return 0;
 }
 
+static const char *const computing[] = {"train", "finetune", "eval", "sample", "demo", "bench", "plan", NULL};
+
+/* The path of this program; false if it runs inside another one, such as ld.so. */
+static bool own_path(char *path, size_t cap) {
+    ssize_t length = readlink("/proc/self/exe", path, cap - 1);
+    path[length > 0 ? length : 0] = '\0';
+    const char *slash = strrchr(path, '/');
+    return slash != NULL && strncmp(slash + 1, "frugrad", strlen("frugrad")) == 0;
+}
+
+static bool is_computing(const char *command) {
+    for (const char *const *name = computing; command != NULL && *name != NULL; name++)
+        if (strcmp(command, *name) == 0)
+            return true;
+    return false;
+}
+
 /* Whether the variable was not set, and is now. */
 static bool set_default(const char *name, const char *value) {
     return getenv(name) == NULL && setenv(name, value, 1) == 0;
 }
 
 void fgp_set_thread_variables(char **argv) {
-    bool spin = getenv("OMP_WAIT_POLICY") == NULL && set_default("GOMP_SPINCOUNT", "10000");
+    char path[PATH_MAX];
+    if (argv[0] == NULL || !own_path(path, sizeof path))
+        return;
+    bool spin = is_computing(argv[1]) && getenv("OMP_WAIT_POLICY") == NULL && set_default("GOMP_SPINCOUNT", "10000");
     bool blas = fgt_memory_limit() != UINT64_MAX && set_default("OPENBLAS_NUM_THREADS", "1");
     if (spin || blas)
-        execv("/proc/self/exe", argv);
+        execv(path, argv);
 }
 
 int fgp_mpi_launch(char **argv) {

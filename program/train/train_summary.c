@@ -68,7 +68,7 @@ static void print_quality(const fgt_report *r) {
         if (isfinite(r->train_loss))
             printf("%.4f while training; not evaluated\n", r->train_loss);
         else
-            printf("not evaluated, and none of the last tenth of the steps was run, of which it is the mean\n");
+            printf("not evaluated; none of the last tenth of the steps was run, whose mean is shown here\n");
     }
 }
 

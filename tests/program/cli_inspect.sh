@@ -208,7 +208,7 @@ head -c 500 g.safetensors.fgr >cut.fgr
 [ "$(grep -c '^frugrad: ' err)" = 3 ] && ! grep -q Sanitizer err || fail "not three errors but: $(cat err)"
 
 # -- threads of OpenMP poll for a moment only, unless the environment says otherwise; other libraries than GCC's print no count
-spin() { env -u OMP_WAIT_POLICY -u GOMP_SPINCOUNT OMP_DISPLAY_ENV=verbose "$@" "$FRUGRAD" --version 2>&1 | sed -n "s/.*GOMP_SPINCOUNT = '\(.*\)'/\1/p" | tail -1; }
+spin() { env -u OMP_WAIT_POLICY -u GOMP_SPINCOUNT OMP_DISPLAY_ENV=verbose "$@" "$FRUGRAD" train --help 2>&1 | sed -n "s/.*GOMP_SPINCOUNT = '\(.*\)'/\1/p" | tail -1; }
 if [ -n "$(spin OMP_WAIT_POLICY=active)" ]; then
     [ "$(spin)" = 10000 ] || fail "OpenMP's threads poll $(spin) times"
     [ "$(spin GOMP_SPINCOUNT=7)" = 7 ] || fail "GOMP_SPINCOUNT is not obeyed"

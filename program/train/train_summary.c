@@ -68,7 +68,7 @@ static void print_quality(const fgt_report *r) {
         if (isfinite(r->train_loss))
             printf("%.4f while training; not evaluated\n", r->train_loss);
         else
-            printf("not evaluated; none of the last tenth of the steps was run, whose mean is shown here\n");
+            printf("not evaluated, and no step of the last tenth was run\n");
     }
 }
 

@@ -139,7 +139,8 @@ class LocalSteps:
 
     def state_dict(self) -> Dict[str, Any]:
         """This process's state; save it with its model and its optimizer, which differ between processes."""
-        return {"config": self.config.text, "rank": self.group.rank, "processes": self.group.size, "count": self.count, "rounds": self.rounds, "shared": self._shared.clone(),
+        return {"config": self.config.text, "rank": self.group.rank, "processes": self.group.size,
+                "count": self.count, "rounds": self.rounds, "shared": self._shared.clone(),
                 "residual": bytes_tensor(self._engine.save()), "momentum": _clone(self._outer.momentum)}
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
@@ -159,7 +160,7 @@ class LocalSteps:
 
 
 def _refuse(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """What would train, but not as meant."""
+    """Raise for what would train, but not as meant."""
     if isinstance(uncompiled(model), torch.nn.parallel.DistributedDataParallel):
         raise TypeError("LocalSteps: this model is a DistributedDataParallel, which exchanges gradients at every step; give"
                         " the model itself")

@@ -63,7 +63,7 @@ typedef struct fgl_method {
     char clip[8];    /* clipping norm of the trainer; "": none */
     fgl_optimizer_kind optimizer;
     unsigned families;
-    double scale;     /* of the middle rate, of vision tasks */
+    double scale[3];  /* of the middle rate, by fgl_family_index() */
     uint32_t workers; /* 0: as --workers */
     double middle;    /* of the search; 0: the task's */
     uint64_t states;  /* finetune; 0: the method has no such option */
@@ -130,6 +130,9 @@ void fgl_suite_make(int name, int size, fgl_suite *suite);
 
 /** The tasks of a suite at a size, FGL_MAX_TASKS rows; NULL: it does not have this size. */
 const fgl_compare_task *fgl_tasks_of(const char *suite, int size);
+
+/** 0, 1 or 2: vision, language, sentences. */
+int fgl_family_index(const fgl_compare_task *task);
 
 /** "vision", "language" or "sentences"; "accuracy", "perplexity" or "correlation". */
 const char *fgl_task_family(const fgl_compare_task *task);
@@ -205,7 +208,8 @@ int fgl_compare_trainers(const fgl_compare *c);
 int fgl_records_open(fgl_compare *c, bool to_write);
 void fgl_records_close(fgl_compare *c);
 
-/** Whether a record is of a run of this comparison with the same command. */
+/** Whether a record is of a run of this comparison with the same command, but for folders and options that change no
+ * result. */
 bool fgl_records_has(const fgl_compare *c, const json_t *record);
 
 /** Append a record, synced when this returns, and drop the reference. */

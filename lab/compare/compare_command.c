@@ -43,11 +43,11 @@ static void add_number(fgl_command_line *w, const char *word, uint64_t number) {
 
 static void add_optimizer(fgl_command_line *w, const fgl_compare_task *t, const fgl_method *m) {
     static const char *const merged[] = {"merged:momentum=0.9,decay=5e-3", "adam-merged:beta2=0.95,decay=0.1",
-                                         "adam-merged:decay=0.01"};
+                                         "adam-merged:beta2=0.99,decay=0.01"};
     static const char *const plain[] = {"sgd:momentum=0,decay=5e-3", "adamw:beta1=0,beta2=0.95,decay=0.1",
                                         "adamw:beta1=0,decay=0.01"};
     static const char *const muon[] = {"muon:decay=0.1", "muon:decay=0.1", "muon:decay=0.01"};
-    int at = t->family == FGL_VISION ? 0 : t->family == FGL_LANGUAGE ? 1 : 2;
+    int at = fgl_family_index(t);
     if (m->optimizer == FGL_OPTIMIZER_MERGED && m->inertia[0] != '\0') {
         char text[64];
         snprintf(text, sizeof text, "%s,inertia=%s", merged[at], m->inertia);

@@ -9,6 +9,7 @@
 
 #include "io/files.h"
 #include "io/json.h"
+#include "lab/report/run_recipe.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -92,26 +93,13 @@ static bool cell_of(const fgl_compare *c, const json_t *record, fgl_trial *run) 
     return true;
 }
 
-/* Remove the number of threads from a command: it does not change the result. */
-static void cut_threads(char *command) {
-    static const char option[] = " --threads ";
-    char *at = strstr(command, option);
-    if (at != NULL) {
-        size_t length = strlen(option) + strcspn(at + strlen(option), " ");
-        memmove(at, at + length, strlen(at + length) + 1);
-    }
-}
-
 /* Whether the command of a record equals the current command line of that run. */
 static bool has_same_command(const fgl_compare *c, const json_t *record, const fgl_trial *run) {
-    char command[8192], recorded[8192];
+    char command[8192];
     fgl_command_line words;
     fgl_command_make(c, run, false, &words);
     fgl_command_text(&words, command, sizeof command);
-    snprintf(recorded, sizeof recorded, "%s", json_string_value(json_object_get(record, "command")));
-    cut_threads(command);
-    cut_threads(recorded);
-    return strcmp(command, recorded) == 0;
+    return fgl_recipe_of(command) == fgl_recipe_of(json_string_value(json_object_get(record, "command")));
 }
 
 bool fgl_records_has(const fgl_compare *c, const json_t *record) {

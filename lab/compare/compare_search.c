@@ -35,8 +35,7 @@ double fgl_search_rate(const fgl_compare *c, size_t task, size_t method, int i) 
     char text[32];
     if (m->middle > 0)
         middle = m->middle;
-    if (t->family == FGL_VISION)
-        middle *= m->scale;
+    middle *= m->scale[fgl_family_index(t)];
     snprintf(text, sizeof text, "%.1e", middle * pow(c->suite.factor, i - (int)fgl_search_rates(c, task, method) / 2));
     return strtod(text, NULL);
 }

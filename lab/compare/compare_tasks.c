@@ -301,8 +301,13 @@ static const fgl_compare_task evidence_tasks[FGL_MAX_TASKS] = {
      MINILM("CoLA", "64")},
 };
 
+int fgl_family_index(const fgl_compare_task *task) {
+    return task->family == FGL_VISION ? 0 : task->family == FGL_LANGUAGE ? 1 : 2;
+}
+
 const char *fgl_task_family(const fgl_compare_task *task) {
-    return task->family == FGL_VISION ? "vision" : task->family == FGL_LANGUAGE ? "language" : "sentences";
+    static const char *const names[] = {"vision", "language", "sentences"};
+    return names[fgl_family_index(task)];
 }
 
 const char *fgl_task_metric(const fgl_compare_task *task) {

@@ -14,8 +14,8 @@
 
 /**
  * The layout of updates: that of the model; with segment=all, one tensor of all weights. They are compared with each
- * other then, whatever tensor they are in, and one section has them all: in an update of LeNet, headers of ten sections would
- * be a third of the bytes.
+ * other then, whatever tensor they are in, and one section has them all: in an update of LeNet, headers of ten sections
+ * would be a third of the bytes.
  *
  *   config   of the run
  *   *layout  for the caller to destroy

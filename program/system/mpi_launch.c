@@ -34,12 +34,12 @@ static long first_number(const char *const *names) {
 
 static const char *const computing[] = {"train", "finetune", "eval", "sample", "demo", "bench", "plan", NULL};
 
-/* The path of this program; false if it runs inside another one, such as ld.so. */
-static bool own_path(char *path, size_t cap) {
-    ssize_t length = readlink("/proc/self/exe", path, cap - 1);
+/* Read the path of this program; its name in it, behind the last slash, or NULL if there is none. */
+static char *own_path(char path[PATH_MAX]) {
+    ssize_t length = readlink("/proc/self/exe", path, PATH_MAX - 1);
     path[length > 0 ? length : 0] = '\0';
-    const char *slash = strrchr(path, '/');
-    return slash != NULL && strncmp(slash + 1, "frugrad", strlen("frugrad")) == 0;
+    char *slash = strrchr(path, '/');
+    return slash == NULL ? NULL : slash + 1;
 }
 
 static bool is_computing(const char *command) {
@@ -56,8 +56,9 @@ static bool set_default(const char *name, const char *value) {
 
 void fgp_set_thread_variables(char **argv) {
     char path[PATH_MAX];
-    if (argv[0] == NULL || !own_path(path, sizeof path))
-        return;
+    const char *name = own_path(path);
+    if (argv[0] == NULL || name == NULL || strncmp(name, "frugrad", strlen("frugrad")) != 0)
+        return; /* it may run inside another program, such as ld.so */
     bool spin = is_computing(argv[1]) && getenv("OMP_WAIT_POLICY") == NULL && set_default("GOMP_SPINCOUNT", "10000");
     bool blas = fgt_memory_limit() != UINT64_MAX && set_default("OPENBLAS_NUM_THREADS", "1");
     if (spin || blas)
@@ -72,10 +73,8 @@ int fgp_mpi_launch(char **argv) {
         count = first_number(slurm_sizes);
     if (count <= 1)
         return FGIO_EXIT_OK;
-    ssize_t length = readlink("/proc/self/exe", path, PATH_MAX);
-    path[length > 0 ? length : 0] = '\0';
-    char *slash = strrchr(path, '/');
-    memcpy(slash != NULL ? slash + 1 : path, name, sizeof name);
+    char *own = own_path(path);
+    memcpy(own != NULL ? own : path, name, sizeof name);
     execv(path, argv);
     int cause = errno;
     if (first_number(ranks) > 0) /* only rank 0 prints the error */

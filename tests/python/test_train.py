@@ -280,6 +280,18 @@ class Judging(Case):
         self.assertEqual((layers[0]["step"], layers[-1]["step"]), (1, 10))
         self.assertEqual(dict(zip(layers[0]["names"], layers[0]["density"]))["wte.weight"], 0.0625)
 
+    def test_a_long_run_reports_its_progress(self):
+        words = ("--model", GPT2, "--data", self.folder / "text", "--tokens", "bytes", "--steps", 5, "--batch", 2, "--rate",
+                 1e-2, "--eval-every", 5, "--threads", 1)
+        for seconds, quiet, steps in ((0.0, [], [1, 2, 3, 4, 5]), (15.0, [], [5]), (0.0, ["--quiet"], [])):
+            err = io.StringIO()
+            with unittest.mock.patch("frugrad.torch.trainer.progress._PROGRESS_EVERY", seconds), \
+                    contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(err):
+                self.assertEqual(train.main([*map(str, words), *quiet]), 0)
+            printed = [line.split() for line in err.getvalue().splitlines() if " ms a step" in line]
+            self.assertEqual(sorted({int(line[1]) for line in printed}), steps, err.getvalue())
+            self.assertTrue(all(line[2:4] == ["of", "5"] and float(line[5]) > 0 for line in printed))
+
     def test_memory_is_of_one_worker(self):
         one, four = (self.text("--method", "frugrad", "--workers", n, "--batch", 8 // n, steps=2) for n in (1, 4))
         frame = four["bytes_sent"] // 6

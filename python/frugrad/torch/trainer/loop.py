@@ -179,6 +179,8 @@ class Run:
             raise RunError(f"the loss is not finite after step {step}; a lower --rate may help")
         self.checked = done
         self.clock.collect()
+        if self.log.due:
+            self._print_step(done)
 
     def _evaluate(self, done: int) -> Score:
         """Log the steps so far, and evaluate the model."""
@@ -210,8 +212,15 @@ class Run:
                 self.log.write("layers", step, names=self.flat.names,
                              density=shares(self.planner, (step - 1) // self.every, len(self.flat.names)))
         if losses:
-            self.log.print(f"step {done} of {plan.steps}  loss {losses[-1]:.4f}  {self.clock.median:.1f} ms a step")
+            self._print_step(done)
         self.logged = done
+
+    def _print_step(self, done: int) -> None:
+        """Print the loss of a step and the time that the others will take, without evaluations."""
+        steps, step_ms = self.plan.steps, self.clock.median
+        left = round((steps - done) * step_ms / 1e3)
+        self.log.print(f"step {done} of {steps}  loss {self.losses[done - 1].item():.4f}  {step_ms:.1f} ms a step"
+                       + (f"  {left // 60}:{left % 60:02d} left" if left else ""))
 
     def _layers_due(self, step: int) -> bool:
         return step in (1, self.plan.steps) or step % max(1, self.plan.steps // 16) == 0

@@ -13,6 +13,7 @@ import torch
 from . import RunError
 from .tasks import Score
 
+_PROGRESS_EVERY = 15.0  # seconds between lines on stderr, if nothing else is printed
 PARTS = ("data", "forward", "backward", "blocked", "compress", "wait", "wire", "decode", "optimizer")
 
 
@@ -74,7 +75,7 @@ class Log:
     """Metrics, a line for each step and each evaluation, as `frugrad train` writes them; and, unless quiet, stderr."""
 
     def __init__(self, path: Optional[str], quiet: bool):
-        self.quiet, self.path, self.file = quiet, path, None
+        self.quiet, self.path, self.file, self._printed = quiet, path, None, time.monotonic()
         if path is not None:
             try:
                 self.file = open(path, "w", encoding="utf-8")
@@ -102,6 +103,12 @@ class Log:
     def print(self, line: str) -> None:
         if not self.quiet:
             print(line, file=sys.stderr, flush=True)
+        self._printed = time.monotonic()
+
+    @property
+    def due(self) -> bool:
+        """Whether a line about progress is to be printed: the last line was printed a while ago."""
+        return not self.quiet and time.monotonic() - self._printed >= _PROGRESS_EVERY
 
     def flush(self) -> None:
         if self.file is not None:

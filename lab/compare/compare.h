@@ -208,8 +208,7 @@ int fgl_compare_trainers(const fgl_compare *c);
 int fgl_records_open(fgl_compare *c, bool to_write);
 void fgl_records_close(fgl_compare *c);
 
-/** Whether a record is of a run of this comparison with the same command, but for folders and options that change no
- * result. */
+/** Whether a record is of a run of this comparison with the same command, but for options that change no result. */
 bool fgl_records_has(const fgl_compare *c, const json_t *record);
 
 /** Append a record, synced when this returns, and drop the reference. */

@@ -28,9 +28,10 @@ static bool is_ignored_option(const char *word, size_t len) {
     return false;
 }
 
+/* Without quotes, and with one slash where there are several. */
 static uint64_t hash_word(uint64_t hash, const char *word, size_t len) {
     for (size_t i = 0; i < len; i++)
-        if (word[i] != '\'')
+        if (word[i] != '\'' && !(word[i] == '/' && i + 1 < len && word[i + 1] == '/'))
             hash = frugi_hash_word(hash, (unsigned char)word[i]);
     return frugi_hash_word(hash, ' ');
 }
@@ -47,16 +48,21 @@ static size_t word_length(const char *word) {
     return len;
 }
 
-uint64_t fgl_recipe_of(const char *command) {
+/* Length of the folders that a word begins with. */
+static size_t folders_length(const char *word, size_t len) {
+    while (len > 0 && word[len - 1] != '/')
+        len--;
+    return len;
+}
+
+static uint64_t hash_command(const char *command, bool folders) {
     uint64_t hash = FRUGI_HASH_INIT;
     bool skip = false;
     if (command == NULL)
         return 0;
     for (size_t len; *command != '\0'; command += len) {
         len = word_length(command);
-        size_t from = len;
-        while (from > 0 && command[from - 1] != '/')
-            from--;
+        size_t from = folders ? 0 : folders_length(command, len);
         bool value = skip;
         skip = len == 0 ? skip : !value && is_ignored_option(command, len);
         if (len > 0 && !value && !skip)
@@ -64,6 +70,14 @@ uint64_t fgl_recipe_of(const char *command) {
         len += command[len] == ' ';
     }
     return hash == 0 ? 1 : hash;
+}
+
+uint64_t fgl_recipe_of(const char *command) {
+    return hash_command(command, false);
+}
+
+uint64_t fgl_recipe_in_folders(const char *command) {
+    return hash_command(command, true);
 }
 
 static bool same_cell(const fgl_run *a, const fgl_run *b) {

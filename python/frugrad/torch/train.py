@@ -227,7 +227,9 @@ def _make_exchange(flat: Flat, planner: Compressor, args: argparse.Namespace, ra
     if gossip and not can:
         raise UsageError("--method: gossip is simulated in a ring, with the largest entries of each tensor as f32 values"
                          " and without averages over all workers, as gsgd has it; `frugrad train` has all")
-    return (simulate if can and (gossip or flat.grad.is_cuda) else make_exchange)(flat, planner, args.workers, rounds, args.threads)
+    if can and (gossip or flat.grad.is_cuda):
+        return simulate(flat, planner, args.workers, rounds, args.threads, args.passes == "compiled")
+    return make_exchange(flat, planner, args.workers, rounds, args.threads)
 
 
 def train(args: argparse.Namespace) -> dict:

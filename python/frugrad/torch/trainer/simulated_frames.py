@@ -8,7 +8,7 @@ steps.
 """
 
 import math
-from typing import Any, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, List, Optional, Tuple
 
 import torch
 
@@ -21,7 +21,7 @@ _USUAL = {"rule": "topk", "unit": "element", "layers": "even", "norm": "off", "f
           "warmup": "0", "dense_every": "0", "transform": "off", "bucket": "auto", "mean": "all", "topology": "ring",
           "average_every": "0"}
 _BUCKET = 512  # values that share two means: bucket=auto
-_LEAST_WIDTH = 1 << 16  # select_largest(): the common divisor of large tensors
+_LEAST_WIDTH = 1 << 16  # LargestEntries: the common divisor of large tensors
 _MEASURE_EVERY = 500  # steps between real frames, where their length depends on the data
 
 
@@ -35,11 +35,15 @@ def can_simulate(config: Config) -> bool:
     return (one_bit or top_k) and all(config.option(name) == usual for name, usual in _USUAL.items())
 
 
+Function = Callable[..., torch.Tensor]
+
+
 class SimulatedFrames(Exchange):
     """Base: residuals of all workers, and the sum of what they send."""
 
-    def __init__(self, flat: Flat, workers: int, planner: Compressor, steps: int, threads: int):
+    def __init__(self, flat: Flat, workers: int, planner: Compressor, steps: int, threads: int, compiled: bool = False):
         super().__init__(flat, workers)
+        self._fuse: Callable[[Function], Function] = getattr(torch, "compile") if compiled else lambda function: function
         self.name = f"{planner.config.option('reduce')}, frames simulated"
         self.planner, self.steps = planner, steps
         keeps = planner.config.option("feedback") != "none"
@@ -82,6 +86,11 @@ class SimulatedFrames(Exchange):
                 self._plan.append((at, at + size, plan["selected"]))
             at += size
         self.density = sum(x * n for x, n in zip(now, self.flat.sizes)) / self.flat.n
+        self._use_plan()
+
+    def _use_plan(self) -> None:
+        """Prepare what depends on the plan."""
+        raise NotImplementedError
 
     def _measure(self, step: int) -> None:
         values = self.flat.grad.cpu()
@@ -96,69 +105,72 @@ class SimulatedFrames(Exchange):
 class OneBit(SimulatedFrames):
     """Each value as the mean of the values of its sign among its neighbors."""
 
-    def _send(self, worker: int) -> None:
+    def _use_plan(self) -> None:
+        self._two_means = self._fuse(two_means)
+        self._parts: List[Tuple[int, int]] = []  # of the buffers; tensors of whole buckets are processed with the next one
         for begin, end, _ in self._plan:
+            joins = self._parts and self._parts[-1][1] == begin and (begin - self._parts[-1][0]) % _BUCKET == 0
+            self._parts.append((self._parts.pop()[0] if joins else begin, end))
+
+    def _send(self, worker: int) -> None:
+        for begin, end in self._parts:
             x, out = self.residual[worker, begin:end], self.flat.grad[begin:end]
             x.add_(out)
             whole = (end - begin) // _BUCKET * _BUCKET
             out[:whole] = self._two_means(x[:whole].view(-1, _BUCKET)).flatten()
             if whole < end - begin:
-                out[whole:] = self._two_means(x[whole:].view(1, -1)).flatten()
+                out[whole:] = two_means(x[whole:].view(1, -1)).flatten()
             x.sub_(out)
 
-    @staticmethod
-    def _two_means(rows: torch.Tensor) -> torch.Tensor:
-        upper = rows >= 0
-        count = upper.sum(1, keepdim=True)
-        sums = (rows * upper).sum(1, keepdim=True)
-        lower = (rows.sum(1, keepdim=True) - sums) / (rows.shape[1] - count).clamp(min=1)
-        return torch.where(upper, sums / count.clamp(min=1), lower)
+
+def two_means(rows: torch.Tensor) -> torch.Tensor:
+    """Rows whose entries are replaced by the mean of those of their sign in the row."""
+    upper = rows >= 0
+    count = upper.sum(1, keepdim=True)
+    sums = (rows * upper).sum(1, keepdim=True)
+    lower = (rows.sum(1, keepdim=True) - sums) / (rows.shape[1] - count).clamp(min=1)
+    return torch.where(upper, sums / count.clamp(min=1), lower)
 
 
-class Tensors(NamedTuple):
-    """Compressed tensors that follow each other in the buffers."""
-
-    begin: int
-    end: int
-    sizes: List[int]
-    counts: List[int]  # entries that are sent
-
-
-def adjacent_tensors(plan: List[Tuple[int, int, int]]) -> List[Tensors]:
-    """The tensors of a plan, those that follow each other together."""
-    found: List[Tensors] = []
-    for begin, end, count in plan:
-        if found and found[-1].end == begin:
-            last = found.pop()
-            found.append(Tensors(last.begin, end, last.sizes + [end - begin], last.counts + [count]))
-        else:
-            found.append(Tensors(begin, end, [end - begin], [count]))
-    return found
-
-
-def select_largest(x: torch.Tensor, sizes: List[int], counts: List[int]) -> torch.Tensor:
-    """A mask of the largest entries of each of some tensors, which follow each other in ``x``.
+class LargestEntries:
+    """Finds the largest entries of each of some tensors, which follow each other.
 
     torch.topk is slow for large tensors. Where they have a large common divisor, all thresholds are found at once, from
     the highest bit of the magnitudes to the 19th: entries within 1/2048 of the threshold are selected too.
     """
-    width = math.gcd(*sizes)
-    if width < _LEAST_WIDTH:
+
+    def __init__(self, sizes: List[int], counts: List[int], device: torch.device, count_reached: Function):
+        self._sizes, self._counts, self._count_reached = sizes, counts, count_reached
+        self._width = math.gcd(*sizes)
+        rows = torch.tensor([size // self._width for size in sizes], device=device)
+        self._owner = torch.arange(len(sizes), device=device).repeat_interleave(rows)
+        self._wanted = torch.tensor(counts, device=device)
+
+    def mask(self, x: torch.Tensor) -> torch.Tensor:
+        """Which entries of ``x``, all of the tensors, are selected."""
+        return self._mask_small(x) if self._width < _LEAST_WIDTH else self._mask_large(x)
+
+    def _mask_small(self, x: torch.Tensor) -> torch.Tensor:
         mask, at = torch.zeros_like(x, dtype=torch.bool), 0
-        for size, count in zip(sizes, counts):
+        for size, count in zip(self._sizes, self._counts):
             mask[at + x[at:at + size].abs().topk(count, sorted=False).indices] = True
             at += size
         return mask
-    rows = x.abs().view(torch.int32).view(-1, width)  # magnitudes are ordered as these integers are
-    number = torch.arange(len(sizes), device=x.device)
-    owner = number.repeat_interleave(torch.tensor([size // width for size in sizes], device=x.device))
-    wanted = torch.tensor(counts, device=x.device)
-    threshold = torch.zeros(len(sizes), dtype=torch.int32, device=x.device)
-    for bit in range(30, 11, -1):
-        higher = threshold | 1 << bit
-        reached = torch.zeros_like(wanted).index_add_(0, owner, (rows >= higher[owner, None]).sum(1))
-        threshold = torch.where(reached >= wanted, higher, threshold)
-    return (rows >= threshold.clamp(min=1)[owner, None]).view(-1)
+
+    def _mask_large(self, x: torch.Tensor) -> torch.Tensor:
+        rows = x.abs().view(torch.int32).view(-1, self._width)  # magnitudes are ordered as these integers are
+        threshold = torch.zeros_like(self._wanted, dtype=torch.int32)
+        for bit in range(30, 11, -1):
+            higher = threshold | 1 << bit
+            reached = torch.zeros_like(self._wanted).index_add_(0, self._owner,
+                                                                self._count_reached(rows, higher[self._owner, None]))
+            threshold = torch.where(reached >= self._wanted, higher, threshold)
+        return (rows >= threshold.clamp(min=1)[self._owner, None]).view(-1)
+
+
+def count_reached(rows: torch.Tensor, limits: torch.Tensor) -> torch.Tensor:
+    """The number of entries in each row that are not below its limit."""
+    return (rows >= limits).sum(1)
 
 
 class TensorTopK(SimulatedFrames):
@@ -170,6 +182,19 @@ class TensorTopK(SimulatedFrames):
         self.mu = float(config.option("momentum"))
         self.momentum = torch.zeros_like(self.residual) if config.option("feedback") == "dgc" else None
 
+    def _use_plan(self) -> None:
+        """Tensors that follow each other are processed together."""
+        runs: List[List[Tuple[int, int, int]]] = []
+        for part in self._plan:
+            if runs and runs[-1][-1][1] == part[0]:
+                runs[-1].append(part)
+            else:
+                runs.append([part])
+        count = self._fuse(count_reached)
+        self._runs = [(run[0][0], run[-1][1],
+                       LargestEntries([end - begin for begin, end, _ in run], [sent for _, _, sent in run],
+                                      self.flat.grad.device, count)) for run in runs]
+
     def _accumulate(self, worker: int, begin: int, end: int) -> torch.Tensor:
         """What a worker selects from."""
         new = self.flat.grad[begin:end]
@@ -180,16 +205,17 @@ class TensorTopK(SimulatedFrames):
         return self.residual[worker, begin:end].add_(new)
 
     def _send(self, worker: int) -> None:
-        for begin, end, sizes, counts in adjacent_tensors(self._plan):
+        for begin, end, largest in self._runs:
             x = self._accumulate(worker, begin, end)
-            chosen = select_largest(x, sizes, counts)
+            chosen = largest.mask(x)
             self.flat.grad[begin:end] = torch.where(chosen, x, x.new_zeros(()))
             x.masked_fill_(chosen, 0)
             if self.momentum is not None:
                 self.momentum[worker, begin:end].masked_fill_(chosen, 0)
 
 
-def simulate(flat: Flat, planner: Compressor, workers: int, steps: int, threads: int) -> SimulatedFrames:
-    """The simulated exchange of a method for which ``can_simulate`` holds."""
+def simulate(flat: Flat, planner: Compressor, workers: int, steps: int, threads: int,
+             compiled: bool = False) -> SimulatedFrames:
+    """The simulated exchange of a method for which ``can_simulate`` holds; ``compiled``: passes over all entries are."""
     kind = OneBit if planner.config.option("value") == "onebit" else TensorTopK
-    return kind(flat, workers, planner, steps, threads)
+    return kind(flat, workers, planner, steps, threads, compiled)

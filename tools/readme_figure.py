@@ -163,10 +163,12 @@ def tables(evidence, times):
 # ---- the figure --------------------------------------------------------------------------------------------
 
 WIDTH, HEIGHT = 760, 460
-LEFT, RIGHT, TOP, BOTTOM = 62, 24, 50, 52
+LEFT, RIGHT, TOP, BOTTOM = 74, 24, 50, 52
+CHARACTER = 7.5  # of a label, in a wide font
 STYLE = """
   .panel { fill: #ffffff; stroke: #d0d7de }
   text { font: 13px system-ui, sans-serif; fill: #24292f }
+  .label { paint-order: stroke; stroke: #ffffff; stroke-width: 4px; stroke-linejoin: round }
   .title { font-size: 15px; font-weight: 600 }
   .small { font-size: 12px; fill: #57606a }
   .grid { stroke: #d0d7de; stroke-width: 1 }
@@ -174,6 +176,7 @@ STYLE = """
   @media (prefers-color-scheme: dark) {
     .panel { fill: #0d1117; stroke: #30363d }
     text { fill: #e6edf3 }
+    .label { stroke: #0d1117 }
     .small { fill: #9198a1 }
     .grid { stroke: #30363d }
     .level { stroke: #9198a1 }
@@ -200,14 +203,13 @@ class Plane:
 
 
 def text(x, y, words, anchor="middle", kind="", color=""):
-    attribute = f' class="{kind}"' if kind else f' style="fill:{color}"' if color else ""
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{attribute}>{words}</text>'
+    paint = f' style="fill:{color}"' if color else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" class="{kind}"{paint}>{words}</text>'
 
 
 def axes(plane, dense):
-    parts = [text(LEFT, 22, f"GPT-2 small, {dense.params / 1e6:.0f} M: quality against bytes, relative to dense AdamW;"
-                  " four workers", "start", "title"),
-             text(LEFT, 38, "filled: warm-up of 10 %; hollow: 30 %, relative to dense AdamW with 30 %", "start", "small")]
+    parts = [text(LEFT, 22, f"GPT-2 small, {dense.params / 1e6:.0f} M, four workers: quality against bytes sent", "start", "title"),
+             text(LEFT, 38, "relative to dense AdamW with the same warm-up: filled 10 % of the steps, hollow 30 %", "start", "small")]
     for share in (0.1, 0.3, 1, 3, 10, 30, 100, 300):
         if plane.x_range[0] <= share <= plane.x_range[1]:
             x = plane.x(share)
@@ -220,26 +222,28 @@ def axes(plane, dense):
                      f'y1="{y:.1f}" y2="{y:.1f}"/>')
         parts.append(text(LEFT - 8, y + 4, f"{quality} %", "end", "small"))
     parts.append(text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 12, "bytes that a worker sends, percent of dense (log scale)", kind="small"))
-    parts.append(f'<text class="small" text-anchor="middle" transform="translate(16 {(TOP + HEIGHT - BOTTOM) / 2:.0f}) '
+    parts.append(f'<text class="small" text-anchor="middle" transform="translate(18 {(TOP + HEIGHT - BOTTOM) / 2:.0f}) '
                  f'rotate(-90)">quality, percent of dense AdamW</text>')
     return parts
 
 
-def place(spots):
-    """Labels beside their points, as near as they cover no point and no other label."""
-    placed = [(x - 5, x + 5, y + 4) for x, y, _, _ in spots]
+def place(spots, level):
+    """Labels beside their points, as near as they cover no point, no other label and not the line at ``level``."""
+    placed = [(x - 5, x + 5, y + 4) for x, y, _, _ in spots] + [(LEFT, WIDTH - RIGHT, level + 4)]
 
     def free(begin, end, line):
         return LEFT <= begin and end <= WIDTH - RIGHT and not any(
             abs(line - other) < 14 and begin < stop and start < end for start, stop, other in placed)
 
-    for x, y, words, color in sorted(spots, key=lambda spot: spot[1]):
-        width = 6.7 * len(words)
+    for x, y, words, color in sorted(spots, key=lambda spot: abs(spot[1] - level)):  # the narrowest places first
+        width = CHARACTER * len(words)
         sides = [("start", x + 9, x + 9, x + 9 + width), ("end", x - 9, x - 9 - width, x - 9)]
+        if x + 1.5 * width > WIDTH - RIGHT:  # room on the right is for points farther right
+            sides.reverse()
         lines = (y + 4 + sign * shift for shift in range(0, HEIGHT, 2) for sign in (1, -1))
         anchor, at, begin, end, line = next((*side, line) for line in lines for side in sides if free(*side[2:], line))
         placed.append((begin, end, line))
-        yield text(at, line, words, anchor, color=color)
+        yield text(at, line, words, anchor, "label", color)
 
 
 def draw(methods, longer):
@@ -255,7 +259,7 @@ def draw(methods, longer):
         parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{4 if hollow else 5}" {paint}/>')
         name = NAMES.get(method, runs.label).strip("*") + (", 30 %" if hollow else "")
         spots.append((x, y, name, color if color != RIVAL else ""))
-    body = "\n".join(parts + list(place(spots)))
+    body = "\n".join(parts + list(place(spots, plane.y(100))))
     return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" role="img">\n'
             f"<title>Quality against bytes sent</title>\n<style>{STYLE}</style>\n"
             f'<rect class="panel" x="0.5" y="0.5" width="{WIDTH - 1}" height="{HEIGHT - 1}" rx="6"/>\n{body}\n</svg>\n')

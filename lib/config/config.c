@@ -41,13 +41,23 @@ static frug_status fail_bare_token(frugi_token token) {
     return frugi_token_unknown(token, "option", "", option_name, NULL);
 }
 
+/* The nearest name would be density, with the opposite meaning. */
+static frug_status fail_unknown_option(frugi_token name) {
+    static const char sparsity[] = "sparsity";
+    if (name.len == strlen(sparsity) && memcmp(name.at, sparsity, name.len) == 0)
+        return frugi_fail(FRUG_ERR_CONFIG,
+                          "config: unknown option 'sparsity' at position %zu; a sparsity of 0.99 is density=0.01",
+                          name.position);
+    return frugi_token_unknown(name, "option", "", option_name, NULL);
+}
+
 static frug_status parse_item(frugi_token item, frug_config *config) {
     size_t which = 0;
     if (!memchr(item.at, '=', item.len))
         return fail_bare_token(item);
     frugi_token value = item, name = frugi_token_split(&value, '=');
     if (!frugi_token_find(name, option_name, NULL, &which))
-        return frugi_token_unknown(name, "option", "", option_name, NULL);
+        return fail_unknown_option(name);
     if (value.len == 0)
         return fail_bare_token(name);
     const frugi_option_row *row = frugi_option_row_at(which);

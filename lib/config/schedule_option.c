@@ -8,6 +8,7 @@
 #include "config/number.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -127,14 +128,16 @@ frug_status frugi_parse_schedule(const frugi_option_row *row, frugi_token value,
     (void)row;
     frugi_token rest = value, name = frugi_token_split(&rest, ':');
     size_t kind = 0;
-    if (!frugi_token_find(name, form_name, NULL, &kind))
+    double number;
+    bool known = frugi_token_find(name, form_name, NULL, &kind);
+    if (!known && !frugi_read_double(value.at, value.len, &number)) /* a number alone is meant as constant:S */
         return frugi_token_unknown(name, "value", " of schedule", form_name, NULL);
-    const schedule_form *form = &forms[kind];
+    const schedule_form *form = &forms[known ? kind : FRUGI_SCHEDULE_CONSTANT];
     frugi_schedule schedule = {.kind = (frugi_schedule_kind)kind};
-    if (name.len == value.len && form->optional) {
+    if (known && name.len == value.len && form->optional) {
         schedule.args = form->least;
         memcpy(schedule.arg, form->fallback, sizeof form->fallback);
-    } else if (!read_args(form, rest, &schedule)) {
+    } else if (!known || !read_args(form, rest, &schedule)) {
         return frugi_fail(FRUG_ERR_CONFIG, "config: bad value '%.*s' of schedule at position %zu; accepted: %s",
                           frugi_token_shown(value), value.at, value.position, form->accepted);
     }

@@ -90,6 +90,22 @@ def one_has_no_hook():
     return ["nothing", [], 0]
 
 
+def saved_by_one():
+    """Rank 0 alone asks for the states of all ranks."""
+    begin(seconds=3)
+    model = mlp()
+    state = state_for(model)
+    train(wrap(model, state), range(3))
+    if RANK:
+        time.sleep(6)
+        return ""
+    try:
+        state.state_dict(all_ranks=True)
+    except RuntimeError as error:
+        return str(error)
+    return "nothing"
+
+
 def different(what):
     """Ranks with different options."""
     begin()
@@ -235,6 +251,20 @@ class Trouble(unittest.TestCase):
             self.assertRegex(text, sentence)
             self.assertEqual(len([w for w in shown if "Still waiting" in w]), 1, shown)
             self.assertLess(seconds, 15)
+
+    def test_states_that_one_rank_asks_for(self):
+        text = support.torchrun(2, saved_by_one, timeout=40)[0].value
+        self.assertRegex(text, r"state_dict\(all_ranks=True\): not every rank answered. All ranks must call it")
+
+    def test_a_preset_for_another_optimizer_is_warned_of(self):
+        model = mlp()
+        adam = frugrad.torch.optimizer(model, torch.optim.AdamW(model.parameters(), lr=1e-3))
+        with self.assertWarnsRegex(UserWarning, "'frugrad-sgd' is for SGD, and the optimizer is Adam: write 'frugrad'"):
+            frugrad.torch.DDPState(model, "frugrad-sgd,schedule=constant:0.99", adam)
+        for config in "frugrad", "frugrad-adam", "frugrad-paper":
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                frugrad.torch.DDPState(model, config, adam)
 
     def test_different_options_are_an_error(self):
         for what, has in (("value", "rank 0 has bf16, rank 1 has f32"), ("total_steps", "rank 0 has 0, rank 1 has 1"),

@@ -213,7 +213,7 @@ static void invalid_combinations_are_refused(void **state) {
 static void memory_limits_are_detected(void **state) {
     (void)state;
     const uint64_t room = UINT64_C(1) << 30;
-    struct rlimit before, limit;
+    struct rlimit before, limit, now;
     assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
     uint64_t shared = fgt_free_memory_machine();
     assert_true(shared > 1u << 20 && shared <= (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE));
@@ -225,8 +225,11 @@ static void memory_limits_are_detected(void **state) {
     limit = before;
     limit.rlim_cur = (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE) + room;
     assert_int_equal(setrlimit(RLIMIT_AS, &limit), 0);
+    assert_int_equal(getrlimit(RLIMIT_AS, &now), 0);
     uint64_t own = fgt_free_memory_process();
     setrlimit(RLIMIT_AS, &before);
+    if (now.rlim_cur != limit.rlim_cur) /* qemu ignores it */
+        skip();
     assert_true(own > room / 2 && own < room + room / 2);
 }
 

@@ -11,7 +11,7 @@
     "momentum=0.9,theta="                                                                                              \
     "0.1,"                                                                                                             \
     "mask=auto,clip=0,residual=int8,index=fixed,value=bf16,bucket=auto,levels=127,qnorm=l2,reduce=gather,down=union,"  \
-    "node=0,topology=ring,gamma=0.2,average_every=0,local=0,outer=1,outer_momentum=0,mean=all,min_size=4096,"                   \
+    "node=0,topology=ring,gamma=0.2,average_every=0,local=0,outer=1,outer_momentum=0,mean=all,min_size=4096,"          \
     "vectors=dense,seed=0,stats=sample"
 
 static void empty_string_means_the_defaults(void **state) {
@@ -340,6 +340,10 @@ static void errors_name_word_position_and_nearest_word(void **state) {
     assert_refused("frugrd", "config: unknown preset 'frugrd' at position 1; did you mean 'frugrad'?");
     assert_refused("schedule=constnat:0.9",
                    "config: unknown value 'constnat' of schedule at position 10; did you mean 'constant'?");
+    assert_refused("schedule=0.99",
+                   "config: bad value '0.99' of schedule at position 10; accepted: constant:S with 0 <= S < 1");
+    assert_refused("frugrad,sparsity=0.99",
+                   "config: unknown option 'sparsity' at position 9; a sparsity of 0.99 is density=0.01");
 }
 
 static void errors_list_the_accepted_values_if_none_is_near(void **state) {

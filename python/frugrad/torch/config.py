@@ -80,6 +80,16 @@ def unsupported_option(config: Config) -> str:
     return ""
 
 
+def _warn_of_other_preset(text: str, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+    """Warn of a preset that is for another optimizer than those given."""
+    names = {"sgd": "SGD", "adam": "Adam", "muon": "Muon"}
+    preset, kinds = text.split(",")[0].strip(), {family(each) for each in optimizers} - {""}
+    meant = preset[len("frugrad-"):]
+    if preset.startswith("frugrad-") and meant in names and kinds and meant not in kinds:
+        warnings.warn(f"'{preset}' is for {names[meant]}, and the optimizer is {names[family(optimizers[0])]}: write 'frugrad',"
+                      " which is the preset that goes with the optimizer", stacklevel=4)
+
+
 def check(config: Config, text: str, optimizers: Sequence[torch.optim.Optimizer]) -> None:
     """Refuse options that the hook does not support and optimizers that do not fit, and warn of likely mistakes.
 
@@ -102,6 +112,7 @@ def check(config: Config, text: str, optimizers: Sequence[torch.optim.Optimizer]
         raise ValueError(unsupported_option(config))
     if feedback not in _OWN_MOMENTUM or config.option("reduce") == "dense":
         return
+    _warn_of_other_preset(text, optimizers)
     if not names_feedback(text):
         _require_fitting(text, optimizers)
     elif not optimizers or any(map(has_momentum, optimizers)):

@@ -238,10 +238,18 @@ class DDPState:
             return checkpoint.pack(self.config.text, self.step, self.total_steps, [], {}, world)
         mine = checkpoint.state_tensor(self._engine)
         if all_ranks:
-            ranks = dict(enumerate(self._exchange.gather_bytes(mine)))
+            ranks = dict(enumerate(self._gather_states(mine)))
         else:
             ranks = {self._exchange.rank: mine}
         return checkpoint.pack(self.config.text, self.step, self.total_steps, self._engine.tensors, ranks, world)
+
+    def _gather_states(self, mine: torch.Tensor) -> List[torch.Tensor]:
+        """The states of all ranks."""
+        try:
+            return self._exchange.gather_bytes(mine)
+        except RuntimeError as error:  # of torch.distributed
+            raise RuntimeError("state_dict(all_ranks=True): not every rank answered. All ranks must call it; then one of them"
+                               f" can save what it returns ({error})") from error
 
     def _loaded_ranks(self, loaded: dict, all_ranks: bool) -> dict:
         """The states that were loaded and are not restored yet; each rank may have loaded its own only."""
@@ -249,7 +257,7 @@ class DDPState:
         if not all_ranks or not ranks or len(ranks) == loaded["world"]:
             return ranks
         rows = self._exchange.gather_numbers([min(ranks)])
-        return dict(zip((row[0] for row in rows), self._exchange.gather_bytes(ranks[min(ranks)])))
+        return dict(zip((row[0] for row in rows), self._gather_states(ranks[min(ranks)])))
 
     def load_state_dict(self, state: Union[dict, Sequence[dict]]) -> None:
         """Restore what ``state_dict()`` returned: this rank's, one with all ranks, or a list of all ranks' states.

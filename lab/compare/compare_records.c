@@ -99,8 +99,7 @@ static bool has_same_command(const fgl_compare *c, const json_t *record, const f
     fgl_command_line words;
     fgl_command_make(c, run, false, &words);
     fgl_command_text(&words, command, sizeof command);
-    return fgl_recipe_in_folders(command) ==
-           fgl_recipe_in_folders(json_string_value(json_object_get(record, "command")));
+    return fgl_recipe_with_data(command) == fgl_recipe_with_data(json_string_value(json_object_get(record, "command")));
 }
 
 bool fgl_records_has(const fgl_compare *c, const json_t *record) {

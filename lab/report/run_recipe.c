@@ -17,12 +17,13 @@ static bool word_is(const char *word, size_t len, const char *text) {
     return strlen(text) == len && memcmp(word, text, len) == 0;
 }
 
-/* Options whose values may differ between the runs of a cell: the searched ones, how searches and tests are evaluated,
- * and how a run uses its machine. */
-static bool is_ignored_option(const char *word, size_t len) {
-    static const char *const options[] = {"--seed",     "--rate",  "--scale",   "--eval-every",
-                                          "--hold-out", "--judge", "--threads", "--passes"};
-    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+/* Options whose values may differ between the runs of a cell: the searched ones, when it is evaluated, how a run uses
+ * its machine; and, without data, which samples searches and tests are evaluated on. */
+static bool is_ignored_option(const char *word, size_t len, bool data) {
+    static const char *const options[] = {"--seed",    "--rate",   "--scale",    "--eval-every",
+                                          "--threads", "--passes", "--hold-out", "--judge"};
+    size_t count = sizeof options / sizeof *options - (data ? 2 : 0);
+    for (size_t i = 0; i < count; i++)
         if (word_is(word, len, options[i]))
             return true;
     return false;
@@ -55,16 +56,16 @@ static size_t folders_length(const char *word, size_t len) {
     return len;
 }
 
-static uint64_t hash_command(const char *command, bool folders) {
+static uint64_t hash_command(const char *command, bool data) {
     uint64_t hash = FRUGI_HASH_INIT;
     bool skip = false;
     if (command == NULL)
         return 0;
     for (size_t len; *command != '\0'; command += len) {
         len = word_length(command);
-        size_t from = folders ? 0 : folders_length(command, len);
+        size_t from = data ? 0 : folders_length(command, len);
         bool value = skip;
-        skip = len == 0 ? skip : !value && is_ignored_option(command, len);
+        skip = len == 0 ? skip : !value && is_ignored_option(command, len, data);
         if (len > 0 && !value && !skip)
             hash = hash_word(hash, command + from, len - from);
         len += command[len] == ' ';
@@ -76,7 +77,7 @@ uint64_t fgl_recipe_of(const char *command) {
     return hash_command(command, false);
 }
 
-uint64_t fgl_recipe_in_folders(const char *command) {
+uint64_t fgl_recipe_with_data(const char *command) {
     return hash_command(command, true);
 }
 

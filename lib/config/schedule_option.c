@@ -8,7 +8,6 @@
 #include "config/number.h"
 
 #include <math.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -124,22 +123,28 @@ static int read_args(const schedule_form *form, frugi_token rest, frugi_schedule
     }
 }
 
+static frug_status fail_value(frugi_token value, const schedule_form *form) {
+    return frugi_fail(FRUG_ERR_CONFIG, "config: bad value '%.*s' of schedule at position %zu; accepted: %s",
+                      frugi_token_shown(value), value.at, value.position, form->accepted);
+}
+
 frug_status frugi_parse_schedule(const frugi_option_row *row, frugi_token value, frug_config *config) {
     (void)row;
     frugi_token rest = value, name = frugi_token_split(&rest, ':');
     size_t kind = 0;
     double number;
-    bool known = frugi_token_find(name, form_name, NULL, &kind);
-    if (!known && !frugi_read_double(value.at, value.len, &number)) /* a number alone is meant as constant:S */
+    if (!frugi_token_find(name, form_name, NULL, &kind)) {
+        if (frugi_read_double(value.at, value.len, &number)) /* probably meant as constant:S */
+            return fail_value(value, &forms[FRUGI_SCHEDULE_CONSTANT]);
         return frugi_token_unknown(name, "value", " of schedule", form_name, NULL);
-    const schedule_form *form = &forms[known ? kind : FRUGI_SCHEDULE_CONSTANT];
+    }
+    const schedule_form *form = &forms[kind];
     frugi_schedule schedule = {.kind = (frugi_schedule_kind)kind};
-    if (known && name.len == value.len && form->optional) {
+    if (name.len == value.len && form->optional) {
         schedule.args = form->least;
         memcpy(schedule.arg, form->fallback, sizeof form->fallback);
-    } else if (!known || !read_args(form, rest, &schedule)) {
-        return frugi_fail(FRUG_ERR_CONFIG, "config: bad value '%.*s' of schedule at position %zu; accepted: %s",
-                          frugi_token_shown(value), value.at, value.position, form->accepted);
+    } else if (!read_args(form, rest, &schedule)) {
+        return fail_value(value, form);
     }
     config->schedule = schedule;
     return FRUG_OK;

@@ -176,9 +176,11 @@ static void recipes_do_not_depend_on_folders(void **state) {
     assert_true(plain == fgl_recipe_of("frugrad train --data '/my data/of '\\''98/mnist' --steps 90 --seed 3"));
     assert_true(plain != fgl_recipe_of("frugrad train --data '/my data/cifar' --steps 90"));
     assert_true(fgl_recipe_of("a 'b c") != 0); /* a quote that does not end */
-    uint64_t in_folder = fgl_recipe_in_folders("frugrad train --data a/mnist --threads 2 --steps 90");
-    assert_true(in_folder == fgl_recipe_in_folders("frugrad train --data 'a//mnist' --threads 1 --steps 90"));
-    assert_true(in_folder != fgl_recipe_in_folders("frugrad train --data b/mnist --threads 2 --steps 90"));
+    uint64_t with_data = fgl_recipe_with_data("frugrad train --data a/mnist --threads 2 --steps 90");
+    assert_true(with_data == fgl_recipe_with_data("frugrad train --data 'a//mnist' --threads 1 --steps 90"));
+    assert_true(with_data != fgl_recipe_with_data("frugrad train --data b/mnist --threads 2 --steps 90"));
+    assert_true(with_data != fgl_recipe_with_data("frugrad train --data a/mnist --steps 90 --hold-out 9"));
+    assert_true(plain == fgl_recipe_of("frugrad train --data mnist --steps 90 --hold-out 9"));
 }
 
 /* The number of workers of a failed run is only in its command: it does not replace runs with other numbers. */

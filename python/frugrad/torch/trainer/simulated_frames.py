@@ -142,9 +142,10 @@ class LargestEntries:
     def __init__(self, sizes: List[int], counts: List[int], device: torch.device, count_reached: Function):
         self._sizes, self._counts, self._count_reached = sizes, counts, count_reached
         self._width = math.gcd(*sizes)
-        rows = torch.tensor([size // self._width for size in sizes], device=device)
-        self._owner = torch.arange(len(sizes), device=device).repeat_interleave(rows)
-        self._wanted = torch.tensor(counts, device=device)
+        if self._width >= _LEAST_WIDTH:
+            rows = torch.tensor([size // self._width for size in sizes], device=device)
+            self._owner = torch.arange(len(sizes), device=device).repeat_interleave(rows)
+            self._wanted = torch.tensor(counts, device=device)
 
     def mask(self, x: torch.Tensor) -> torch.Tensor:
         """Which entries of ``x``, all of the tensors, are selected."""

@@ -122,7 +122,7 @@ static const row evidence[] = {
      CLIPPED},
     {.id = "qsgd", .label = "QSGD, 8 bits", .config = "qsgd", .scale = {1, 1, 2}, CLIPPED},
     {.id = "onebit", .label = "1-bit SGD", .config = "onebit", .scale = {0.5, 0.4, 2}, CLIPPED},
-    {.id = "powersgd-1", .label = "PowerSGD, rank 1", .config = "powersgd,rank=1", .scale = {1, 0.4, 1}, CLIPPED},
+    {.id = "powersgd-1", .label = "PowerSGD, rank 1", .config = "powersgd,rank=1", .scale = {0.5, 0.4, 1}, CLIPPED},
     {.id = "powersgd-4", .label = "PowerSGD, rank 4", .config = "powersgd,rank=4", CLIPPED},
     {.id = "demo", .label = "DeMo", .config = "demo", .optimizer = FGL_OPTIMIZER_SIGN, .scale = {3, 0.4, 1}, CLIPPED},
     {.id = "sparseloco", .label = "SparseLoCo, 30 local steps", .config = "sparseloco", .scale = {1, 0.4, 2}, CLIPPED},

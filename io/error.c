@@ -12,6 +12,7 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static void make_printable(char *text) {
@@ -163,6 +164,24 @@ void fgio_print_wrapped(const char *text, int left, int right) {
         text += strspn(text, " ");
     }
     putchar('\n');
+}
+
+void fgio_printf_wrapped(int left, int right, const char *format, ...) {
+    va_list list;
+    va_start(list, format);
+    int length = vsnprintf(NULL, 0, format, list);
+    va_end(list);
+    char *text = length < 0 ? NULL : malloc((size_t)length + 1);
+    va_start(list, format);
+    if (text != NULL) {
+        vsnprintf(text, (size_t)length + 1, format, list);
+        fgio_print_wrapped(text, left, right);
+    } else {
+        vprintf(format, list);
+        putchar('\n');
+    }
+    va_end(list);
+    free(text);
 }
 
 const char *fgio_nearest_word(const char *word, const char *const *words) {

@@ -56,6 +56,9 @@ const char *fgio_printable(const char *name, char *dst, size_t cap);
 /** Print text on stdout, wrapped between two columns; the first line begins at the cursor. */
 void fgio_print_wrapped(const char *text, int left, int right);
 
+/** The same for a format, of any length; one line without wrapping where there is no memory. */
+void fgio_printf_wrapped(int left, int right, const char *format, ...) FGIO_PRINTF(3, 4);
+
 /** The nearest entry of a NULL-terminated list by edit distance, or an entry that the word abbreviates; NULL if none is
  * near. */
 const char *fgio_nearest_word(const char *word, const char *const *words);

@@ -407,12 +407,10 @@ const char *fgp_request_resume_command(const fgp_request *r, char *dst, size_t c
 enum { NAME_COLUMN = 16, WIDTH = 80 };
 
 static void print_row(const char *name, const char *help, const char *options) {
-    char text[1024];
-    snprintf(text, sizeof text, "%s%s%s", help, options != NULL && options[0] != '\0' ? "; " : "",
-             options != NULL ? options : "");
     printf("  %-*s", NAME_COLUMN - 3, name);
     printf(" ");
-    fgio_print_wrapped(text, NAME_COLUMN, WIDTH);
+    fgio_printf_wrapped(NAME_COLUMN, WIDTH, "%s%s%s", help, options != NULL && options[0] != '\0' ? "; " : "",
+                        options != NULL ? options : "");
 }
 
 void fgp_help_models(void) {

@@ -4,25 +4,19 @@
 #include "io/error.h"
 
 #include <stdio.h>
-#include <string.h>
 
 enum { COLUMN = 26, WIDTH = 80 };
 
 static void print_option(const fgp_opt *option) {
-    char left[80], right[1000];
-    char letter[8] = "    ";
-    if (option->letter != 0)
-        snprintf(letter, sizeof letter, "-%c, ", option->letter);
-    snprintf(left, sizeof left, "  %s--%s%s%s", letter, option->name, option->arg == NULL ? "" : " ",
-             option->arg == NULL ? "" : option->arg);
-    if (strlen(left) >= COLUMN)
-        printf("%s\n%*s", left, COLUMN, "");
+    int column = option->letter != 0 ? printf("  -%c, ", option->letter) : printf("      ");
+    column += printf("--%s%s%s", option->name, option->arg == NULL ? "" : " ", option->arg == NULL ? "" : option->arg);
+    if (column >= COLUMN)
+        printf("\n%*s", COLUMN, "");
     else
-        printf("%-*s", COLUMN, left);
+        printf("%*s", COLUMN - column, "");
     int has_fallback = option->fallback != NULL && option->fallback[0] != '\0';
-    snprintf(right, sizeof right, "%s%s%s%s", option->help, has_fallback ? " [" : "",
-             has_fallback ? option->fallback : "", has_fallback ? "]" : "");
-    fgio_print_wrapped(right, COLUMN, WIDTH);
+    fgio_printf_wrapped(COLUMN, WIDTH, "%s%s%s%s", option->help, has_fallback ? " [" : "",
+                        has_fallback ? option->fallback : "", has_fallback ? "]" : "");
 }
 
 void fgp_help_command(const fgp_command *command) {

@@ -22,7 +22,14 @@ for command in $commands; do
         grep -qF -- "\\fB${option//-/\\-}\\fR" "$work/frugrad.1" || fail "the man page does not have $command $option"
     done
 done
-tr -s ' \n' ' ' <"$work/compare" | grep -qF 'optimizer states) [paper] --size' || fail "the help of a long option is cut off"
+# The man page, which has no line width, has each option and its help in two lines: the help must have all their words.
+for command in $commands; do
+    words=$(tr -s ' \n' ' ' <"$work/$command")
+    while read -r option && read -r help; do
+        [[ $words == *" $option $help "* ]] || fail "$command --help cuts off the help of $option"
+    done < <(sed -n "/^\.SS frugrad $command /,/^\.S[SH]/p" "$work/frugrad.1" |
+        sed -n '/^\.TP/{n;N;s/\\f[BIR]//g;s/\\[:&]//g;s/\\-/-/g;s/\\e/\\/g;s/  */ /g;p}')
+done
 for name in $("$FRUGRAD" inspect --config "" --json | python3 -c '
 import json, sys
 print(*(option["option"] for option in json.load(sys.stdin)["options"]))'); do

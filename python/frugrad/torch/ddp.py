@@ -103,8 +103,9 @@ class DDPState:
     threads        threads of the compressor
     nonfinite      "skip": a block with a NaN or an infinity is left out, with a warning on its rank. "propagate": all
                    ranks get a NaN in the step's last bucket, as from DDP; costs an exchange of one number a step
-    scaler         the GradScaler, if there is one. It sees overflows (``nonfinite="propagate"``), and when its scale
-                   changes, so do the residuals
+    scaler         the GradScaler, if there is one: always give it, since the hook cannot see that a gradient is scaled.
+                   The scaler then sees overflows (``nonfinite="propagate"``), and when its scale changes, so do the
+                   residuals. Without it, residuals keep the old scale, without a warning
     sparsify       the ``Sparsify`` that prunes the model's weights, if there is one: then nothing is sent or stored of
                    pruned weights, and ``min_size`` is 0 unless the config has one
 

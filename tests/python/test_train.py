@@ -445,10 +445,10 @@ class Parts(unittest.TestCase):
 
     def test_simulated_frames_are_those_of_the_host(self):
         torch.manual_seed(3)
-        small = (129, 70), (70, 9)
+        small = (129, 70), (70, 71)  # no common divisor that is long enough for a row: exact
         for text, shapes in (("onebit", small), ("topk", small), ("dgc", small), ("topk,density=0.01", small),
                              ("topk", ((256, 256), (256, 512))), ("onebit", ((256, 256), (129, 70), (256, 64)))):
-            config, steps, exact = read_config(text, "sgd"), 20 if shapes is small else 3, shapes is small or text == "onebit"
+            config, steps, exact = read_config(text, "sgd"), 5, shapes is small or text == "onebit"
             self.assertTrue(can_simulate(config), text)
             flat = Flat(torch.nn.Sequential(*[torch.nn.Linear(*shape) for shape in shapes]), config, torch.device("cpu"))
             planner = make_planner(config, flat, steps)
@@ -467,9 +467,13 @@ class Parts(unittest.TestCase):
         for text in ("frugrad", "qsgd", "topk,clip=1", "dgc,mask=off", "topk,residual=bf16", "onebit,feedback=none"):
             self.assertFalse(can_simulate(read_config(text, "sgd")), text)
 
-    def test_largest_entries_of_large_tensors(self):
+    def test_largest_entries_of_tensors_in_rows(self):
+        for width in (256, 1 << 16):
+            self._check_largest_entries(width)
+
+    def _check_largest_entries(self, width):
         torch.manual_seed(4)
-        sizes, counts = [3 << 16, 1 << 16, 2 << 16, 1 << 16, 1 << 16], [500, 1 << 15, 40, 7, 0]
+        sizes, counts = [3 * width, width, 2 * width, width, width], [width // 128, width // 2, 40, 7, 0]
         x = torch.randn(sum(sizes)) * torch.rand(sum(sizes)) ** 3
         parts = x.split(sizes)
         parts[0][:2] = torch.tensor([float("inf"), float("nan")])
@@ -480,7 +484,7 @@ class Parts(unittest.TestCase):
         self.assertEqual([int(mask.sum()) for mask in masks[2:]], [0, 5, 0])
         for part, chosen, count in zip(parts[:2], masks, counts):
             self.assertGreaterEqual(int(chosen.sum()), count)
-            self.assertLessEqual(int(chosen.sum()), count * 1.01)
+            self.assertLessEqual(int(chosen.sum()), max(count * 1.01, count + 2))
             least = part[chosen].nan_to_num(nan=1e9).abs().min()
             self.assertGreater(float(least), float(part[~chosen].abs().max()))
 

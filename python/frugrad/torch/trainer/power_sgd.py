@@ -32,21 +32,21 @@ def parse_rank(method: str) -> Optional[int]:
     return rank
 
 
-def _normalize(column: torch.Tensor, least: float) -> None:
-    """To length 1, or to 0 if it is not longer than ``least``."""
-    length = column.norm()
-    column.mul_(torch.where(length > least, 1 / length, torch.zeros_like(length)))
+def _normalize(columns: torch.Tensor, least: float) -> None:
+    """To length 1, or to 0 if one is not longer than ``least``."""
+    length = columns.norm(dim=-1, keepdim=True)
+    columns.mul_(torch.where(length > least, 1 / length, torch.zeros_like(length)))
 
 
-def orthogonalize(matrix: torch.Tensor) -> None:
-    """Gram-Schmidt of the columns, in place. A column that depends on others becomes zero: what is left of it is rounding,
-    which may have any direction."""
-    for i in range(matrix.shape[1]):
-        column, before = matrix[:, i], matrix[:, :i]
-        _normalize(column, 0.0)
+def orthogonalize(matrices: torch.Tensor) -> None:
+    """Gram-Schmidt of the columns of each matrix, in place. A column that depends on others becomes zero: what is left of
+    it is rounding, which may have any direction."""
+    for i in range(matrices.shape[-1]):
+        columns, before = matrices[..., i], matrices[..., :i]
+        _normalize(columns, 0.0)
         for _ in range(2 if i else 0):  # once leaves some of the others in it
-            column.sub_(before @ (before.t() @ column))
-            _normalize(column, _DEPENDENT)
+            columns.sub_((before @ (before.transpose(-1, -2) @ columns.unsqueeze(-1))).squeeze(-1))
+            _normalize(columns, _DEPENDENT)
 
 
 class PowerSGD(Exchange):
@@ -56,15 +56,15 @@ class PowerSGD(Exchange):
         super().__init__(flat, workers)
         self.name = self.text = f"powersgd,rank={rank}"
         made = torch.Generator().manual_seed(1)  # the same for all workers
-        self.matrices: List[Tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []  # the mean, Q, and what Q begins as
+        self.matrices: List[torch.Tensor] = []  # the mean gradient
         self.dense: List[Tuple[int, int]] = []  # ranges
-        floats = 0
+        floats, factors = 0, []
         for tensor in flat.layout:
             begin, end, rows = tensor.begin, tensor.begin + tensor.elements, tensor.shape[0]
             columns = tensor.elements // rows
             if rank * (rows + columns) < tensor.elements:
-                factor = torch.randn(columns, rank, generator=made).to(flat.grad.device)
-                self.matrices.append((flat.grad[begin:end].view(rows, columns), factor, factor.clone()))
+                self.matrices.append(flat.grad[begin:end].view(rows, columns))
+                factors.append(torch.randn(columns, rank, generator=made))
                 floats += rank * (rows + columns)
             elif self.dense and self.dense[-1][1] == begin:
                 self.dense[-1] = self.dense[-1][0], end
@@ -73,19 +73,29 @@ class PowerSGD(Exchange):
         floats += sum(end - begin for begin, end in self.dense)
         self.density, self.sent = floats / flat.n, 8 * floats * (workers - 1) // workers
         self.errors = torch.zeros(workers, flat.n, device=flat.grad.device)
-        self.state_bytes = 4 * (flat.n + sum(q.numel() for _, q, _ in self.matrices))
+        self.state_bytes = 4 * (flat.n + sum(factor.numel() for factor in factors))
+        # Factors of all matrices are in one tensor, with rows of zeros after the shorter ones: a kernel computes all of them.
+        rows, columns = (max((matrix.shape[side] for matrix in self.matrices), default=1) for side in (0, 1))
+        self.p = torch.zeros(len(factors), rows, rank, device=flat.grad.device)
+        self.start = torch.zeros(len(factors), columns, rank)  # what Q begins as
+        for padded, factor in zip(self.start, factors):
+            padded[:len(factor)] = factor
+        self.start = self.start.to(flat.grad.device)
+        self.q = self.start.clone()
 
     def add_gradient(self, worker: int, step: int) -> None:
         self.errors[worker].add_(self.flat.grad)
 
     def mean(self, step: int) -> None:
         torch.mean(self.errors, 0, out=self.flat.grad)
-        for matrix, q, start in self.matrices:
-            p = matrix @ q
-            orthogonalize(p)
+        sides = [(m, self.p[i, :m.shape[0]], self.q[i, :m.shape[1]]) for i, m in enumerate(self.matrices)]
+        for matrix, p, q in sides:
+            torch.mm(matrix, q, out=p)
+        orthogonalize(self.p)
+        for matrix, p, q in sides:
             torch.mm(matrix.t(), p, out=q)
             torch.mm(p, q.t(), out=matrix)
-            q.copy_(torch.where(q.abs().amax(0) > 0, q, start))
+        self.q = torch.where(self.q.abs().amax(1, keepdim=True) > 0, self.q, self.start)
         self.errors.sub_(self.flat.grad)
         for begin, end in self.dense:
             self.errors[:, begin:end].zero_()

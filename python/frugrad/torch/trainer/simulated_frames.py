@@ -2,7 +2,7 @@
 
 They are for rivals in comparisons: 1-bit SGD, and top-k of whole tensors with a plain residual, as DGC, or without one
 for gossip. The host makes their frames at a few GB/s, too slow for a large model. What arrives is the same but for the
-order of sums, and for a few entries at the threshold of large tensors; the length of a frame is that of a real one, which
+order of sums, and for a few entries at the threshold; the length of a frame is that of a real one, which
 the library makes of the values that are sent, at the first step, whenever the density changes and every some hundred
 steps.
 """
@@ -21,7 +21,7 @@ _USUAL = {"rule": "topk", "unit": "element", "layers": "even", "norm": "off", "f
           "warmup": "0", "dense_every": "0", "transform": "off", "bucket": "auto", "mean": "all", "topology": "ring",
           "average_every": "0"}
 _BUCKET = 512  # values that share two means: bucket=auto
-_LEAST_WIDTH = 1 << 16  # LargestEntries: the common divisor of large tensors
+_LEAST_WIDTH = 256  # LargestEntries: the common divisor of sizes
 _MEASURE_EVERY = 500  # steps between real frames, where their length depends on the data
 
 
@@ -135,8 +135,9 @@ def two_means(rows: torch.Tensor) -> torch.Tensor:
 class LargestEntries:
     """Finds the largest entries of each of some tensors, which follow each other.
 
-    torch.topk is slow for large tensors. Where they have a large common divisor, all thresholds are found at once, from
-    the highest bit of the magnitudes to the 19th: entries within 1/2048 of the threshold are selected too.
+    torch.topk is slow, and one call for each tensor. Where their sizes have a common divisor that is long enough for a row,
+    all thresholds are found at once, from the highest bit of the magnitudes to the 19th: entries within 1/2048 of the
+    threshold are selected too.
     """
 
     def __init__(self, sizes: List[int], counts: List[int], device: torch.device, count_reached: Function):
@@ -149,16 +150,16 @@ class LargestEntries:
 
     def mask(self, x: torch.Tensor) -> torch.Tensor:
         """Which entries of ``x``, all of the tensors, are selected."""
-        return self._mask_small(x) if self._width < _LEAST_WIDTH else self._mask_large(x)
+        return self._mask_exact(x) if self._width < _LEAST_WIDTH else self._mask_rows(x)
 
-    def _mask_small(self, x: torch.Tensor) -> torch.Tensor:
+    def _mask_exact(self, x: torch.Tensor) -> torch.Tensor:
         mask, at = torch.zeros_like(x, dtype=torch.bool), 0
         for size, count in zip(self._sizes, self._counts):
             mask[at + x[at:at + size].abs().topk(count, sorted=False).indices] = True
             at += size
         return mask
 
-    def _mask_large(self, x: torch.Tensor) -> torch.Tensor:
+    def _mask_rows(self, x: torch.Tensor) -> torch.Tensor:
         rows = x.abs().view(torch.int32).view(-1, self._width)  # magnitudes are ordered as these integers are
         threshold = torch.zeros_like(self._wanted, dtype=torch.int32)
         for bit in range(30, 11, -1):

@@ -96,7 +96,7 @@ static inline bool residual_of(const sample_state *s, float *dst) {
     return true;
 }
 
-/** A new directory under $TMPDIR; remove_folder() removes it with its files. */
+/** A new directory under $TMPDIR; remove_folder() removes it with all that is in it. */
 static inline char *make_folder(char *path, size_t cap) {
     const char *tmp = getenv("TMPDIR");
     snprintf(path, cap, "%s/frugrad-test-XXXXXX", tmp ? tmp : "/tmp");
@@ -119,8 +119,9 @@ static inline void remove_folder(const char *folder) {
     DIR *dir = opendir(folder);
     for (struct dirent *e; dir && (e = readdir(dir)) != NULL;) {
         if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0) {
-            snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
-            unlink(path);
+            int len = snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
+            if (len < (int)sizeof path && unlink(path) != 0)
+                remove_folder(path);
         }
     }
     if (dir)

@@ -421,6 +421,8 @@ class Parts(unittest.TestCase):
             weight = model[0].weight.grad
             self.assertLessEqual(int(torch.linalg.matrix_rank(weight)), 2)
         self.assertLess(float((applied + exchange.errors.mean(0) - total).abs().max()), 1e-5)
+        self.assertEqual(float(exchange.p[1, 3:].abs().max()), 0)  # factors of the smaller matrices are padded with zeros
+        self.assertEqual(float(exchange.q[0, 24:].abs().max()), 0)
         self.assertEqual(float(exchange.errors[:, -43:].abs().max()), 0)  # biases are sent whole
         factors = torch.randn(24, 2)
         for step in range(30):  # a matrix of rank 2 is found whole
@@ -448,7 +450,7 @@ class Parts(unittest.TestCase):
         small = (129, 70), (70, 71)  # no common divisor that is long enough for a row: exact
         for text, shapes in (("onebit", small), ("topk", small), ("dgc", small), ("topk,density=0.01", small),
                              ("topk", ((256, 256), (256, 512))), ("onebit", ((256, 256), (129, 70), (256, 64)))):
-            config, steps, exact = read_config(text, "sgd"), 5, shapes is small or text == "onebit"
+            config, steps, exact = read_config(text, "sgd"), 20 if text == "dgc" else 5, shapes is small or text == "onebit"
             self.assertTrue(can_simulate(config), text)
             flat = Flat(torch.nn.Sequential(*[torch.nn.Linear(*shape) for shape in shapes]), config, torch.device("cpu"))
             planner = make_planner(config, flat, steps)
@@ -462,7 +464,7 @@ class Parts(unittest.TestCase):
                     exchange.mean(step)
                     means.append(flat.grad.clone())
                 differ = (means[0] - means[1]).abs() > 1e-5
-                self.assertLessEqual(int(differ.sum()), 0 if exact else 0.01 * flat.n, text)
+                self.assertLessEqual(int(differ.sum()), 0 if exact else 0.01 * exchange.density * flat.n, text)
                 self.assertEqual(*[(exchange.sent, exchange.density) for exchange in both], text)
         for text in ("frugrad", "qsgd", "topk,clip=1", "dgc,mask=off", "topk,residual=bf16", "onebit,feedback=none"):
             self.assertFalse(can_simulate(read_config(text, "sgd")), text)

@@ -40,12 +40,14 @@ def _normalize(columns: torch.Tensor, least: float) -> None:
 
 def orthogonalize(matrices: torch.Tensor) -> None:
     """Gram-Schmidt of the columns of each matrix, in place. A column that depends on others becomes zero: what is left of
-    it is rounding, which may have any direction."""
+    it is rounding, which may have any direction. There is no matrix product, because a GPU may round its factors to TF32,
+    and then more is left."""
     for i in range(matrices.shape[-1]):
         columns, before = matrices[..., i], matrices[..., :i]
         _normalize(columns, 0.0)
         for _ in range(2 if i else 0):  # once leaves some of the others in it
-            columns.sub_((before @ (before.transpose(-1, -2) @ columns.unsqueeze(-1))).squeeze(-1))
+            shares = (before * columns.unsqueeze(-1)).sum(-2, keepdim=True)
+            columns.sub_((before * shares).sum(-1))
             _normalize(columns, _DEPENDENT)
 
 

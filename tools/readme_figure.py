@@ -6,7 +6,7 @@
 
 Sources: results/evidence/*.jsonl (suite evidence of `frugrad compare`)
 and results/evidence-times-h200.jsonl (steps of one worker, alone on a GPU). Quality is accuracy or correlation over that
-of dense, or dense perplexity over perplexity. Bytes are those that one of four workers sends. The time of a step over a
+of dense, or dense perplexity over perplexity, of the seeds that both have. Bytes are those that one of four workers sends. The time of a step over a
 link is computed: the measured step of a worker, and then its measured bytes, one after the other.
 """
 
@@ -44,7 +44,8 @@ class Runs:
         if first["params"] < MINIMUM_PARAMETERS:
             sys.exit(f"readme_figure: {records[0]['task']} is too small for the first page: {first['params']} parameters")
         self.label, self.metric = records[0]["label"], records[0]["metric"]
-        self.values = [record["result"][self.metric] * (1 if self.perplexity else 100) for record in records]
+        self.of_seed = {record["seed"]: record["result"][self.metric] * (1 if self.perplexity else 100) for record in records}
+        self.values = list(self.of_seed.values())
         self.mean = statistics.mean(self.values)
         self.params = first["params"]
         self.bytes, self.dense_bytes = (first[name] / first["steps"] for name in ("bytes_sent", "bytes_dense"))
@@ -54,7 +55,10 @@ class Runs:
         return self.metric == "perplexity"
 
     def versus(self, dense):
-        return 100 * (dense.mean / self.mean if self.perplexity else self.mean / dense.mean)
+        """In percent; of both the seeds that both have."""
+        seeds = self.of_seed.keys() & dense.of_seed.keys()
+        own, other = (statistics.mean(runs.of_seed[seed] for seed in seeds) for runs in (self, dense))
+        return 100 * (other / own if self.perplexity else own / other)
 
     def share(self):
         return 100 * self.bytes / self.dense_bytes

@@ -6,8 +6,9 @@
 
 Sources: results/evidence/*.jsonl (suite evidence of `frugrad compare`)
 and results/evidence-times-h200.jsonl (steps of one worker, alone on a GPU). Quality is accuracy or correlation over that
-of dense, or dense perplexity over perplexity, of the seeds that both have. Bytes are those that one of four workers sends. The time of a step over a
-link is computed: the measured step of a worker, and then its measured bytes, one after the other.
+of dense, or dense perplexity over perplexity, means over the seeds that both have. Bytes are those that one of four
+workers sends. The time of a step over a link is computed: the measured step of a worker, and then its measured bytes, one
+after the other.
 """
 
 import argparse
@@ -55,8 +56,10 @@ class Runs:
         return self.metric == "perplexity"
 
     def versus(self, dense):
-        """In percent; of both the seeds that both have."""
+        """Quality relative to dense in percent, over the seeds that both have."""
         seeds = self.of_seed.keys() & dense.of_seed.keys()
+        if not seeds:
+            sys.exit(f"readme_figure: {self.label} has no seed that dense has, too")
         own, other = (statistics.mean(runs.of_seed[seed] for seed in seeds) for runs in (self, dense))
         return 100 * (other / own if self.perplexity else own / other)
 

@@ -113,7 +113,8 @@ def step_times():
 LANGUAGE = "gpt2-linux"
 NAMES = {"dense": "dense AdamW", "muon": "dense Muon", "frugrad": "**FruGrad 94 %, Adam**",
          "frugrad-99": "**FruGrad 99 %, Adam**", "frugrad-999": "**FruGrad 99.9 %, Adam**",
-         "frugrad-muon": "**FruGrad 94 %, Muon**", "frugrad-muon-99": "**FruGrad 99 %, Muon**"}
+         "frugrad-muon": "**FruGrad 94 %, Muon**", "frugrad-muon-99": "**FruGrad 99 %, Muon**",
+         "frugrad-muon-999": "**FruGrad 99.9 %, Muon**"}
 
 
 def marked(versus):

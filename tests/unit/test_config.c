@@ -193,9 +193,9 @@ static void presets_expand_to_their_options(void **state) {
     assert_same("frugrad-sgd,density=0.001,segment=tensor", "segment=tensor,beta=0.998,hold=auto,density=0.001");
     assert_same("frugrad-sgd,density=0.001,block=64,beta=auto", "block=64,hold=auto,density=0.001");
     assert_same("frugrad-adam", "block=64,hold=adam");
-    assert_same("frugrad-muon", "block=64,hold=0.8");
+    assert_same("frugrad-muon", "block=64,hold=adam");
     assert_same("frugrad-adam,density=0.01", "block=256,hold=adam,schedule=constant:0.99");
-    assert_same("frugrad-muon,density=0.001", "block=4096,hold=0.8,schedule=constant:0.999");
+    assert_same("frugrad-muon,density=0.001", "block=4096,hold=adam,schedule=constant:0.999");
     assert_same("frugrad-adam,density=0.01,block=64", "block=64,hold=adam,schedule=constant:0.99");
     static const char *const wanted[] = {
         "dense", "frugrad", "frugrad-paper", "topk",         "randomk",      "dgc",       "qsgd",      "onebit",
@@ -231,7 +231,7 @@ static void preset_frugrad_depends_on_the_optimizer(void **state) {
     assert_same_for("frugrad", "sgd", "frugrad-sgd");
     assert_same_for("frugrad", "adam-merged:beta2=0.95", "frugrad-adam");
     assert_same_for("frugrad", "muon-merged", "frugrad-muon");
-    assert_same_for("frugrad,density=0.01", "muon", "hold=0.8,density=0.01");
+    assert_same_for("frugrad,density=0.01", "muon", "hold=adam,density=0.01");
     assert_same_for("frugrad:density=0.01,block=128", "adamw", "block=128,hold=adam,density=0.01");
     assert_same_for("frugrad,hold=off", "merged", "beta=0.95");
     assert_int_equal(frug_config_create_for("frugrad,sede=1", "adamw", &config), FRUG_ERR_CONFIG);

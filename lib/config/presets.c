@@ -8,7 +8,7 @@ static const frug_preset presets[] = {
     {"frugrad", "", "the defaults: 16 of every 256, momentum and residual in one int8 buffer"},
     {"frugrad-sgd", "block=sgd,beta=sgd,hold=auto", "for SGD: as frugrad, with retention, which preserves the momentum"},
     {"frugrad-adam", "block=auto,hold=adam", "for Adam: 4 of every 64, and four fifths of each sent entry stay at 94 %"},
-    {"frugrad-muon", "block=auto,hold=adam", "for Muon: compressed as with frugrad-adam"},
+    {"frugrad-muon", "block=auto,hold=adam", "for Muon: the options of frugrad-adam"},
     {"dense", "density=1,feedback=none,value=f32,reduce=dense", "the baseline: uncompressed gradients"},
     {"frugrad-paper", "schedule=frugrad,select=hist,feedback=merged,residual=f32,value=f32",
      "the published method: sparsity rises from 50 % to 94 % in the first half of training"},

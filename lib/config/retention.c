@@ -6,7 +6,8 @@
  *
  * hold=adam: an entry with retention h is sent 1 / (1 - h) times in effect. More often makes the sum smoother, less
  * often makes room for other entries, which is scarce where few are sent. So often as to be sent 200 d times, from 1 to
- * 5: a retention of 0.8 at 94 % sparsity, 0.5 at 99 % and 0 from 99.5 % on. docs/training.md has the measurements.
+ * 5: a retention of 0.8 at 94 % sparsity, 0.5 at 99 % and 0 from 99.5 % on. docs/training.md has the measurements,
+ * docs/optimizers.md those with Muon.
  */
 #include "config/config.h"
 

@@ -39,8 +39,9 @@ static const fgp_opt options[] = {
     {"seeds", 0, "COUNT", NULL, "test runs of each method and task [3; smoke 1]"},
     {"rates", 0, "COUNT", NULL, "learning rates of each search [3; smoke 1: the task's own, without a search]"},
     {"workers", 'w', "COUNT", NULL, "workers of a run, as threads [4; suite sgc 1]"},
-    {"jobs", 0, "COUNT", NULL, "runs at a time [the cores; full and paper 1]"},
-    {"seconds", 0, "NUMBER", NULL, "start no run after this many seconds [no limit]"},
+    {"jobs", 0, "COUNT", NULL, "runs at a time; on a GPU start MPS before [the cores; full and paper 1]"},
+    {"seconds", 0, "NUMBER", NULL,
+     "end in this time: start no run that would take longer, as far as runs of its task are recorded [no limit]"},
     {"plan", 0, NULL, NULL, "only print the commands that would be run"},
     {NULL, 0, NULL, NULL, NULL},
 };
@@ -186,9 +187,19 @@ static void print_cell(const fgl_compare *c, size_t task, size_t method) {
     }
 }
 
+/* "; about 1:30:00 at 2 a time", or nothing as long as no run has been timed. */
+static const char *format_duration(const fgl_compare *c, double seconds, char *dst, size_t cap) {
+    char clock[32];
+    dst[0] = '\0';
+    if (isfinite(seconds))
+        snprintf(dst, cap, "; about %s at %u a time", fgio_duration_text(seconds / c->jobs, clock, sizeof clock),
+                 c->jobs);
+    return dst;
+}
+
 static void print_plan(const fgl_compare *c) {
     double seconds = 0;
-    char clock[32];
+    char duration[64];
     size_t left = fgl_search_left(c, &seconds);
     for (size_t task = 0; task < c->suite.tasks; task++) {
         if (c->suite.task[task].before != NULL) {
@@ -201,11 +212,8 @@ static void print_plan(const fgl_compare *c) {
             if (fgl_suite_has(c, task, method))
                 print_cell(c, task, method);
     }
-    printf("# %zu run%s, and more where a best rate is at the edge of its search; %zu are recorded already", left,
-           left == 1 ? "" : "s", c->outcomes);
-    if (isfinite(seconds))
-        printf("; about %s at %u a time", fgio_duration_text(seconds / c->jobs, clock, sizeof clock), c->jobs);
-    printf("\n");
+    printf("# %zu run%s, and more where a best rate is at the edge of its search; %zu are recorded already%s\n", left,
+           left == 1 ? "" : "s", c->outcomes, format_duration(c, seconds, duration, sizeof duration));
 }
 
 /* ---- after -------------------------------------------------------------------------------------------- */
@@ -217,14 +225,16 @@ static bool belongs_to_comparison(const void *user, const fgl_run *run) {
 
 static int print_remaining(const fgl_compare *c, int code) {
     double seconds = 0;
+    char duration[64];
     size_t left = fgl_search_left(c, &seconds);
     if (fgl_report_tables(c->out, belongs_to_comparison, c, stdout) != FGIO_EXIT_OK && code == FGIO_EXIT_OK)
         code = FGIO_EXIT_FAIL;
     if (code == FGP_EXIT_STOPPED)
         fgio_error("interrupted; %zu run%s left. Run the same command to resume", left, left == 1 ? " is" : "s are");
     else if (left > 0)
-        fgio_error("%s; %zu run%s left. Run the same command to resume",
-                   code == FGIO_EXIT_OK ? "time is up" : "incomplete", left, left == 1 ? " is" : "s are");
+        fgio_error("%s; %zu run%s left%s. Run the same command to resume",
+                   code == FGIO_EXIT_OK ? "time is up" : "incomplete", left, left == 1 ? " is" : "s are",
+                   format_duration(c, seconds, duration, sizeof duration));
     return code;
 }
 

@@ -13,8 +13,8 @@
 
 enum { DEFAULT_WORKERS = 4 };
 
-/* Threads of a run's compressors on the host: runs of this program share the cores, while on a GPU there is one run at
- * a time. They do not change the result. */
+/* Threads of a run's compressors on the host: of this program one a run; runs on a GPU share THREADS_TORCH. They do not
+ * change the result. */
 enum { THREADS = 1, THREADS_TORCH = 16 };
 
 /* Rate of the head if the scale is searched; and the smallest scale, which leaves the targets unchanged. */
@@ -136,6 +136,11 @@ static uint32_t batch_of(const fgl_compare_task *t, uint32_t workers) {
     return batch > 0 ? batch : 1;
 }
 
+static uint32_t threads_torch(const fgl_compare *c) {
+    uint32_t share = THREADS_TORCH / c->jobs;
+    return share > 0 ? share : 1;
+}
+
 void fgl_command_make(const fgl_compare *c, const fgl_trial *run, bool unpacked, fgl_command_line *w) {
     const fgl_compare_task *t = &c->suite.task[run->task];
     const fgl_method *m = &c->suite.method[run->method];
@@ -163,7 +168,7 @@ void fgl_command_make(const fgl_compare *c, const fgl_trial *run, bool unpacked,
     fgl_command_add(w, "--clip", m->clip[0] != '\0' ? m->clip : "0");
     fgl_command_add(w, "--schedule", fgl_bytes_schedule(c, run->task, run->method, schedule, sizeof schedule));
     add_number(w, "--workers", workers);
-    add_number(w, "--threads", t->trainer != NULL ? THREADS_TORCH : THREADS);
+    add_number(w, "--threads", t->trainer != NULL ? threads_torch(c) : THREADS);
     add_number(w, "--batch", batch_of(t, workers));
     add_number(w, "--steps", steps);
     add_number(w, "--seed", run->seed);

@@ -53,8 +53,13 @@ static void on_signal(int number) {
     asked_to_stop = number;
 }
 
-static bool is_running(const void *ctx, const fgl_trial *run) {
-    const pool *p = ctx;
+/* By the mean of its task; a run of unknown length may take all the time that is left. */
+static bool has_time(const pool *p, const fgl_trial *run) {
+    double left = p->c->seconds - (frugi_clock() - p->start), takes = fgl_search_mean_seconds(p->c, run->task);
+    return left > 0 && (isnan(takes) || takes <= left);
+}
+
+static bool is_running(const pool *p, const fgl_trial *run) {
     for (size_t i = 0; i < p->c->jobs; i++) {
         const fgl_trial *r = &p->slot[i].run;
         if (p->slot[i].pid > 0 && r->task == run->task && r->method == run->method && r->tune == run->tune &&
@@ -62,6 +67,10 @@ static bool is_running(const void *ctx, const fgl_trial *run) {
             return true;
     }
     return false;
+}
+
+static bool is_barred(const void *ctx, const fgl_trial *run) {
+    return is_running(ctx, run) || !has_time(ctx, run);
 }
 
 /* ---- starting a child -------------------------------------------------------------------------------- */
@@ -254,7 +263,7 @@ static int start_runs(pool *p) {
     fgl_trial run;
     int code = FGIO_EXIT_OK;
     for (size_t i = 0; i < p->c->jobs && code == FGIO_EXIT_OK; i++)
-        if (p->slot[i].pid == 0 && fgl_search_next(p->c, is_running, p, &run))
+        if (p->slot[i].pid == 0 && fgl_search_next(p->c, is_barred, p, &run))
             code = start_run(p, &p->slot[i], &run);
     return code;
 }
@@ -265,8 +274,7 @@ static int run_pool(pool *p) {
     const struct timespec nap = {.tv_nsec = (long)(POLL_INTERVAL * 1e9)};
     int code = FGIO_EXIT_OK;
     for (;;) {
-        if (frugi_clock() - p->start < p->c->seconds)
-            code = start_runs(p);
+        code = start_runs(p);
         if (code != FGIO_EXIT_OK || p->running == 0 || asked_to_stop)
             break;
         nanosleep(&nap, NULL);

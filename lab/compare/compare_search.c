@@ -120,34 +120,34 @@ bool fgl_search_best(const fgl_compare *c, size_t task, size_t method, double *r
     return s.done;
 }
 
-static bool is_needed(const fgl_compare *c, fgl_is_running *is_running, const void *pool, const fgl_trial *run) {
-    return fgl_search_find(c, run) == NULL && !is_running(pool, run);
+static bool is_needed(const fgl_compare *c, fgl_is_barred *is_barred, const void *ctx, const fgl_trial *run) {
+    return fgl_search_find(c, run) == NULL && !is_barred(ctx, run);
 }
 
 /* The next run of a cell, up to a seed. */
-static bool next_in_cell(const fgl_compare *c, fgl_is_running *is_running, const void *pool, size_t task, size_t method,
+static bool next_in_cell(const fgl_compare *c, fgl_is_barred *is_barred, const void *ctx, size_t task, size_t method,
                          uint32_t seed, fgl_trial *run) {
     double rate = 0;
     if (!fgl_suite_has(c, task, method) || is_refused(c, task, method))
         return false;
     if (fgl_search_best(c, task, method, &rate)) {
         *run = (fgl_trial){task, method, false, seed, rate};
-        return is_needed(c, is_running, pool, run);
+        return is_needed(c, is_barred, ctx, run);
     }
     search s = get_search(c, task, method);
     for (int i = s.first; i <= s.last; i++) {
         *run = tune_run(c, task, method, i);
-        if (is_needed(c, is_running, pool, run))
+        if (is_needed(c, is_barred, ctx, run))
             return true;
     }
     return false;
 }
 
-bool fgl_search_next(const fgl_compare *c, fgl_is_running *is_running, const void *pool, fgl_trial *run) {
+bool fgl_search_next(const fgl_compare *c, fgl_is_barred *is_barred, const void *ctx, fgl_trial *run) {
     for (uint32_t seed = 1; seed <= c->seeds; seed++)
         for (size_t task = 0; task < c->suite.tasks; task++)
             for (size_t method = 0; method < c->suite.methods; method++)
-                if (next_in_cell(c, is_running, pool, task, method, seed, run))
+                if (next_in_cell(c, is_barred, ctx, task, method, seed, run))
                     return true;
     return false;
 }
@@ -173,8 +173,7 @@ static size_t remaining_in_cell(const fgl_compare *c, size_t task, size_t method
     return left;
 }
 
-/* Mean seconds of the runs of a task; of all tasks if it has none. */
-static double mean_seconds(const fgl_compare *c, size_t task) {
+double fgl_search_mean_seconds(const fgl_compare *c, size_t task) {
     double sum[2] = {0, 0};
     size_t count[2] = {0, 0};
     for (size_t i = 0; i < c->outcomes; i++) {
@@ -195,7 +194,7 @@ size_t fgl_search_left(const fgl_compare *c, double *seconds) {
         size_t left = 0;
         for (size_t method = 0; method < c->suite.methods; method++)
             left += remaining_in_cell(c, task, method);
-        *seconds += (double)left * (left ? mean_seconds(c, task) : 0);
+        *seconds += (double)left * (left ? fgl_search_mean_seconds(c, task) : 0);
         all += left;
     }
     return all;

@@ -237,6 +237,13 @@ cp sst/glue/SST-2/train.tsv sst/glue/SST-2/test_labeled.tsv
 # -- time that is up, and words that are wrong
 $compare --seconds 0 --out e >out 2>err || fail "--seconds 0 fails: $(cat err)"
 grep -q 'time is up; 3 runs are left' err || fail "no message that time is up: $(cat err)"
+mkdir l && sed 's/"seconds":[0-9.]*,"result"/"seconds":1000,"result"/' whole.jsonl >l/runs.jsonl
+lines=$(wc -l <l/runs.jsonl)
+$compare --seeds 3 --jobs 2 --seconds 900 --out l >out 2>err || fail "no time for a run: $(cat err)"
+grep -q 'time is up; 3 runs are left; about 25:00 at 2 a time' err || fail "no message of how long it takes: $(cat err)"
+[ "$(wc -l <l/runs.jsonl)" = "$lines" ] || fail "a run is started that would not end in time"
+$compare --seeds 3 --jobs 2 --seconds 1100 --out l >out 2>err || fail "time for each run: $(cat err)"
+[ "$(wc -l <l/runs.jsonl)" = $((lines + 3)) ] || fail "runs that would end in time are not started: $(cat err)"
 
 # -- a disk that is full is not a matter of time, and leaves no half a line
 mkdir full

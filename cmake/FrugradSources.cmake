@@ -38,6 +38,7 @@ function(frugrad_library_sources out)
     # Square roots become vector instructions only where nobody asks them for errno.
     set(optim ${sources})
     list(FILTER optim INCLUDE REGEX "/lib/optim/")
+    list(FILTER optim EXCLUDE REGEX "_(neon|avx2|avx512)\\.c$")
     set_source_files_properties(${optim} PROPERTIES COMPILE_OPTIONS -fno-math-errno)
     set(${out} ${sources} PARENT_SCOPE)
 endfunction()

@@ -41,7 +41,7 @@ static const fgp_opt options[] = {
     {"workers", 'w', "COUNT", NULL, "workers of a run, as threads [4; suite sgc 1]"},
     {"jobs", 0, "COUNT", NULL, "runs at a time; on a GPU start MPS before [the cores; full and paper 1]"},
     {"seconds", 0, "NUMBER", NULL,
-     "end in this time: start no run that would take longer, as far as runs of its task are recorded [no limit]"},
+     "start no run for which there is no time, if it takes as long as the longest of its task so far [no limit]"},
     {"plan", 0, NULL, NULL, "only print the commands that would be run"},
     {NULL, 0, NULL, NULL, NULL},
 };
@@ -233,7 +233,7 @@ static int print_remaining(const fgl_compare *c, int code) {
         fgio_error("interrupted; %zu run%s left. Run the same command to resume", left, left == 1 ? " is" : "s are");
     else if (left > 0)
         fgio_error("%s; %zu run%s left%s. Run the same command to resume",
-                   code == FGIO_EXIT_OK ? "time is up" : "incomplete", left, left == 1 ? " is" : "s are",
+                   code == FGIO_EXIT_OK ? "no time for another run" : "incomplete", left, left == 1 ? " is" : "s are",
                    format_duration(c, seconds, duration, sizeof duration));
     return code;
 }

@@ -259,8 +259,8 @@ bool fgl_search_best(const fgl_compare *c, size_t task, size_t method, double *r
  * been timed. */
 size_t fgl_search_left(const fgl_compare *c, double *seconds);
 
-/** Mean seconds of the runs of a task so far; of all tasks if it has none; NAN if no run has been timed. */
-double fgl_search_mean_seconds(const fgl_compare *c, size_t task);
+/** Seconds of the longest run of a task so far; 0 if none has been timed. */
+double fgl_search_longest(const fgl_compare *c, size_t task);
 
 /** Number of rates that the search of a cell starts with; 1: no search. */
 uint32_t fgl_search_rates(const fgl_compare *c, size_t task, size_t method);

@@ -44,6 +44,7 @@ typedef struct pool {
     size_t running, done, failed;
     double start, shown;
     bool terminal;
+    bool exhausted; /* no run can be started until one ends */
 } pool;
 
 static const int signals[SIGNALS] = {SIGINT, SIGTERM, SIGHUP};
@@ -53,10 +54,10 @@ static void on_signal(int number) {
     asked_to_stop = number;
 }
 
-/* By the mean of its task; a run of unknown length may take all the time that is left. */
+/* A run is expected to take as long as the longest of its task. */
 static bool has_time(const pool *p, const fgl_trial *run) {
-    double left = p->c->seconds - (frugi_clock() - p->start), takes = fgl_search_mean_seconds(p->c, run->task);
-    return left > 0 && (isnan(takes) || takes <= left);
+    double left = p->c->seconds - (frugi_clock() - p->start);
+    return left > 0 && left >= fgl_search_longest(p->c, run->task);
 }
 
 static bool is_running(const pool *p, const fgl_trial *run) {
@@ -217,6 +218,7 @@ static int finish_run(pool *p, slot *s, int state) {
                        .status = WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state)};
     s->pid = 0;
     p->running--;
+    p->exhausted = false;
     json_t *record = fgl_record_make(p->c, &ended, &outcome);
     int code = fgl_records_append(p->c, json_incref(record));
     if (code == FGIO_EXIT_OK)
@@ -262,9 +264,13 @@ static void end_children(pool *p) {
 static int start_runs(pool *p) {
     fgl_trial run;
     int code = FGIO_EXIT_OK;
-    for (size_t i = 0; i < p->c->jobs && code == FGIO_EXIT_OK; i++)
-        if (p->slot[i].pid == 0 && fgl_search_next(p->c, is_barred, p, &run))
+    for (size_t i = 0; i < p->c->jobs && code == FGIO_EXIT_OK && !p->exhausted; i++) {
+        if (p->slot[i].pid > 0)
+            continue;
+        p->exhausted = !fgl_search_next(p->c, is_barred, p, &run);
+        if (!p->exhausted)
             code = start_run(p, &p->slot[i], &run);
+    }
     return code;
 }
 

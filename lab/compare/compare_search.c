@@ -173,18 +173,27 @@ static size_t remaining_in_cell(const fgl_compare *c, size_t task, size_t method
     return left;
 }
 
-double fgl_search_mean_seconds(const fgl_compare *c, size_t task) {
+/* Mean seconds of the runs of a task; of all tasks if it has none. Some recorded runs have no time. */
+static double mean_seconds(const fgl_compare *c, size_t task) {
     double sum[2] = {0, 0};
     size_t count[2] = {0, 0};
     for (size_t i = 0; i < c->outcomes; i++) {
         const fgl_outcome *o = &c->outcome[i];
         int other = o->run.task != task;
-        if (isfinite(o->value)) {
+        if (isfinite(o->value) && o->seconds > 0) {
             sum[other] += o->seconds;
             count[other]++;
         }
     }
     return count[0] ? sum[0] / (double)count[0] : count[1] ? sum[1] / (double)count[1] : NAN;
+}
+
+double fgl_search_longest(const fgl_compare *c, size_t task) {
+    double longest = 0;
+    for (size_t i = 0; i < c->outcomes; i++)
+        if (c->outcome[i].run.task == task && c->outcome[i].seconds > longest)
+            longest = c->outcome[i].seconds;
+    return longest;
 }
 
 size_t fgl_search_left(const fgl_compare *c, double *seconds) {
@@ -194,7 +203,7 @@ size_t fgl_search_left(const fgl_compare *c, double *seconds) {
         size_t left = 0;
         for (size_t method = 0; method < c->suite.methods; method++)
             left += remaining_in_cell(c, task, method);
-        *seconds += (double)left * (left ? fgl_search_mean_seconds(c, task) : 0);
+        *seconds += (double)left * (left ? mean_seconds(c, task) : 0);
         all += left;
     }
     return all;

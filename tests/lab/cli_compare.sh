@@ -236,14 +236,17 @@ cp sst/glue/SST-2/train.tsv sst/glue/SST-2/test_labeled.tsv
 
 # -- time that is up, and words that are wrong
 $compare --seconds 0 --out e >out 2>err || fail "--seconds 0 fails: $(cat err)"
-grep -q 'time is up; 3 runs are left' err || fail "no message that time is up: $(cat err)"
+grep -q 'no time for another run; 3 runs are left' err || fail "no message that time is up: $(cat err)"
 mkdir l && sed 's/"seconds":[0-9.]*,"result"/"seconds":1000,"result"/' whole.jsonl >l/runs.jsonl
 lines=$(wc -l <l/runs.jsonl)
 $compare --seeds 3 --jobs 2 --seconds 900 --out l >out 2>err || fail "no time for a run: $(cat err)"
-grep -q 'time is up; 3 runs are left; about 25:00 at 2 a time' err || fail "no message of how long it takes: $(cat err)"
+grep -q 'no time for another run; 3 runs are left; about 25:00 at 2 a time' err || fail "no message of how long it takes: $(cat err)"
 [ "$(wc -l <l/runs.jsonl)" = "$lines" ] || fail "a run is started that would not end in time"
 $compare --seeds 3 --jobs 2 --seconds 1100 --out l >out 2>err || fail "time for each run: $(cat err)"
 [ "$(wc -l <l/runs.jsonl)" = $((lines + 3)) ] || fail "runs that would end in time are not started: $(cat err)"
+sed -i 's/"seconds":[0-9.]*,"result"/"result"/' l/runs.jsonl # as records of other programs may be
+$compare --seeds 4 --plan --out l >plan
+tail -1 plan | grep -q '^# 3 runs.* are recorded already$' || fail "runs without a time have one: $(tail -1 plan)"
 
 # -- a disk that is full is not a matter of time, and leaves no half a line
 mkdir full
@@ -256,7 +259,7 @@ code=0
 (trap '' XFSZ; ulimit -f $room; $compare --jobs 1 --out full >out 2>err) || code=$?
 [ $code = 1 ] || fail "a full disk exits with $code: $(cat err)"
 grep -q 'runs.jsonl: cannot write' err || fail "a full disk is not reported: $(cat err)"
-if grep -q 'time is up' err; then fail "a full disk is called time: $(cat err)"; fi
+if grep -q 'no time for another run' err; then fail "a full disk is called time: $(cat err)"; fi
 cmp -s full.jsonl full/runs.jsonl || fail "a full disk leaves half a line"
 
 # wrong STATUS PATTERN ARGUMENTS... -- one line (and hints) on stderr that matches, that status, nothing on stdout

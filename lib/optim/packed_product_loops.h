@@ -2,9 +2,9 @@
  * packed_product_loops.h - the loops of packed_product.h; the body of their variants, which define LANES, the floats of
  * a vector, TILE_ROWS and TILE_VECTORS, the tile of sums that stays in registers, and multiply_add().
  *
- * TILE_VECTORS vectors of columns of B are copied, 256 terms at a time, into a panel that stays in the nearest caches while
- * all rows of A are multiplied with it. A product is added to its sum with one rounding, so an entry has the same bits
- * in any lane of any variant.
+ * TILE_VECTORS vectors of columns of B are copied, 256 terms at a time, into a panel that stays in the nearest caches
+ * while all rows of A are multiplied with it. A product is added to its sum with one rounding, so an entry has the same
+ * bits in any lane of any variant.
  */
 #include "optim/packed_product.h"
 

@@ -39,9 +39,10 @@ static const fgp_opt options[] = {
     {"seeds", 0, "COUNT", NULL, "test runs of each method and task [3; smoke 1]"},
     {"rates", 0, "COUNT", NULL, "learning rates of each search [3; smoke 1: the task's own, without a search]"},
     {"workers", 'w', "COUNT", NULL, "workers of a run, as threads [4; suite sgc 1]"},
-    {"jobs", 0, "COUNT", NULL, "runs at a time; on a GPU start MPS before [the cores; full and paper 1]"},
+    {"jobs", 0, "COUNT", NULL,
+     "runs at a time; several share a GPU best under CUDA's MPS [the cores; full and paper 1]"},
     {"seconds", 0, "NUMBER", NULL,
-     "start no run for which there is no time, if it takes as long as the longest of its task so far [no limit]"},
+     "time limit: start a run only if the longest recorded run of its task would still end in time [no limit]"},
     {"plan", 0, NULL, NULL, "only print the commands that would be run"},
     {NULL, 0, NULL, NULL, NULL},
 };

@@ -107,7 +107,7 @@ typedef struct fgl_compare {
     const char *data, *out; /* directories as typed; data may be NULL */
     const char *weights;    /* the same; NULL: none */
     uint32_t workers, rates, seeds, jobs;
-    double seconds;                                    /* in which runs that are started should end */
+    double seconds;                                    /* the time limit, by which runs should have ended */
     char folder[FGL_MAX_TASKS][4096];                  /* a task's --data, as typed */
     char unpacked[FGL_MAX_TASKS][4096];                /* unpacked copy to read instead; empty: none */
     double step_bytes[FGL_MAX_TASKS][FGL_MAX_METHODS]; /* see compare_bytes.c; 0: unknown */
@@ -246,11 +246,11 @@ void fgl_curve_add(const char *path, const char *metric, json_t *record);
 
 /* ---- compare_search.c: the next run ---- */
 
-/** Whether a run cannot be started now: it is active, or there is no time for it. */
-typedef bool fgl_is_barred(const void *ctx, const fgl_trial *run);
+/** Whether a run must not be started now: it is active, or there is no time for it. */
+typedef bool fgl_is_excluded(const void *ctx, const fgl_trial *run);
 
-/** The next run to start. Returns false if there is none now: all are done, barred, or depend on active runs. */
-bool fgl_search_next(const fgl_compare *c, fgl_is_barred *is_barred, const void *ctx, fgl_trial *run);
+/** The next run to start. Returns false if there is none now: all are done, excluded, or depend on active runs. */
+bool fgl_search_next(const fgl_compare *c, fgl_is_excluded *is_excluded, const void *ctx, fgl_trial *run);
 
 /** The best rate of a cell; false while it is unknown. */
 bool fgl_search_best(const fgl_compare *c, size_t task, size_t method, double *rate);

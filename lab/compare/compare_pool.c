@@ -70,7 +70,7 @@ static bool is_running(const pool *p, const fgl_trial *run) {
     return false;
 }
 
-static bool is_barred(const void *ctx, const fgl_trial *run) {
+static bool is_excluded(const void *ctx, const fgl_trial *run) {
     return is_running(ctx, run) || !has_time(ctx, run);
 }
 
@@ -267,7 +267,7 @@ static int start_runs(pool *p) {
     for (size_t i = 0; i < p->c->jobs && code == FGIO_EXIT_OK && !p->exhausted; i++) {
         if (p->slot[i].pid > 0)
             continue;
-        p->exhausted = !fgl_search_next(p->c, is_barred, p, &run);
+        p->exhausted = !fgl_search_next(p->c, is_excluded, p, &run);
         if (!p->exhausted)
             code = start_run(p, &p->slot[i], &run);
     }

@@ -120,34 +120,34 @@ bool fgl_search_best(const fgl_compare *c, size_t task, size_t method, double *r
     return s.done;
 }
 
-static bool is_needed(const fgl_compare *c, fgl_is_barred *is_barred, const void *ctx, const fgl_trial *run) {
-    return fgl_search_find(c, run) == NULL && !is_barred(ctx, run);
+static bool is_needed(const fgl_compare *c, fgl_is_excluded *is_excluded, const void *ctx, const fgl_trial *run) {
+    return fgl_search_find(c, run) == NULL && !is_excluded(ctx, run);
 }
 
 /* The next run of a cell, up to a seed. */
-static bool next_in_cell(const fgl_compare *c, fgl_is_barred *is_barred, const void *ctx, size_t task, size_t method,
-                         uint32_t seed, fgl_trial *run) {
+static bool next_in_cell(const fgl_compare *c, fgl_is_excluded *is_excluded, const void *ctx, size_t task,
+                         size_t method, uint32_t seed, fgl_trial *run) {
     double rate = 0;
     if (!fgl_suite_has(c, task, method) || is_refused(c, task, method))
         return false;
     if (fgl_search_best(c, task, method, &rate)) {
         *run = (fgl_trial){task, method, false, seed, rate};
-        return is_needed(c, is_barred, ctx, run);
+        return is_needed(c, is_excluded, ctx, run);
     }
     search s = get_search(c, task, method);
     for (int i = s.first; i <= s.last; i++) {
         *run = tune_run(c, task, method, i);
-        if (is_needed(c, is_barred, ctx, run))
+        if (is_needed(c, is_excluded, ctx, run))
             return true;
     }
     return false;
 }
 
-bool fgl_search_next(const fgl_compare *c, fgl_is_barred *is_barred, const void *ctx, fgl_trial *run) {
+bool fgl_search_next(const fgl_compare *c, fgl_is_excluded *is_excluded, const void *ctx, fgl_trial *run) {
     for (uint32_t seed = 1; seed <= c->seeds; seed++)
         for (size_t task = 0; task < c->suite.tasks; task++)
             for (size_t method = 0; method < c->suite.methods; method++)
-                if (next_in_cell(c, is_barred, ctx, task, method, seed, run))
+                if (next_in_cell(c, is_excluded, ctx, task, method, seed, run))
                     return true;
     return false;
 }

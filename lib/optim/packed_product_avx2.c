@@ -6,7 +6,7 @@
 
 #include <immintrin.h>
 
-INLINED lanes multiply_add(float a, lanes b, lanes sum) {
+FRUGI_INLINED lanes multiply_add(float a, lanes b, lanes sum) {
     return _mm256_fmadd_ps(_mm256_set1_ps(a), b, sum);
 }
 

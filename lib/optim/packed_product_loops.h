@@ -8,16 +8,15 @@
  */
 #include "optim/packed_product.h"
 
-#include <string.h>
+#include "recover/recover_lanes.h"
 
 #define TILE_COLS (LANES * TILE_VECTORS)
 #define DEPTH     256u
-#define INLINED   static inline __attribute__((always_inline))
 
 typedef float lanes __attribute__((vector_size(4 * LANES)));
 
 /** sum + a b, rounded once. */
-INLINED lanes multiply_add(float a, lanes b, lanes sum);
+FRUGI_INLINED lanes multiply_add(float a, lanes b, lanes sum);
 
 typedef struct tile {
     size_t i, j, rows, cols, first, depth; /* rows and columns of the result; terms first .. first + depth - 1 */
@@ -35,7 +34,7 @@ static void pack_columns(const frugi_large_product *p, const tile *t, float *pan
 }
 
 /* Rows past the last repeat it: their sums are not stored. `step` is p->a.col. */
-INLINED void sum_rows(const frugi_large_product *p, const tile *t, size_t step, const float *panel, float *sums) {
+FRUGI_INLINED void sum_rows(const frugi_large_product *p, const tile *t, size_t step, const float *panel, float *sums) {
     const float *a[TILE_ROWS];
     lanes sum[TILE_ROWS][TILE_VECTORS] = {{{0}}}, b[TILE_VECTORS];
     for (size_t y = 0; y < TILE_ROWS; y++)

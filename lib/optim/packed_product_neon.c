@@ -6,7 +6,7 @@
 
 #include <arm_neon.h>
 
-INLINED lanes multiply_add(float a, lanes b, lanes sum) {
+FRUGI_INLINED lanes multiply_add(float a, lanes b, lanes sum) {
     return vfmaq_n_f32(sum, b, a);
 }
 

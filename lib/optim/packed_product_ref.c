@@ -11,7 +11,7 @@
 
 #include <math.h>
 
-INLINED lanes multiply_add(float a, lanes b, lanes sum) {
+FRUGI_INLINED lanes multiply_add(float a, lanes b, lanes sum) {
     for (int i = 0; i < LANES; i++)
         sum[i] = fmaf(a, b[i], sum[i]);
     return sum;

@@ -1,5 +1,5 @@
 /* job_args.c - options to a training job: tables of which option sets which field, and checks between options. */
-#define _GNU_SOURCE /* sched_getaffinity */
+#define _GNU_SOURCE /* sched_getaffinity, program_invocation_name */
 #include "program/args/job_args.h"
 
 #include "program/args/quantity.h"
@@ -11,6 +11,7 @@
 #include "program/args/shell_quote.h"
 #include "trainer/run/worker_group.h"
 
+#include <errno.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -382,11 +383,12 @@ const char *fgp_request_method(const fgp_request *r) {
 
 const char *fgp_request_resume_command(const fgp_request *r, char *dst, size_t cap) {
     const fgp_opt *options = r->line->command->options;
-    char start[64] = "frugrad", name[72];
-    if (fgt_group_is_joined())
-        snprintf(start, sizeof start, "mpirun -n %d frugrad", fgt_group_size(1));
+    char name[72];
     fgp_shell_text w = {dst, cap, 0};
-    w.used = (size_t)snprintf(dst, cap, "%s %s", start, r->line->command->name);
+    if (fgt_group_is_joined())
+        w.used = (size_t)snprintf(dst, cap, "mpirun -n %d", fgt_group_size(1));
+    fgp_append_quoted(&w, program_invocation_name); /* as typed: it may not be on PATH */
+    fgp_append_quoted(&w, r->line->command->name);
     for (int i = 0; options[i].name != NULL; i++) {
         if (!r->line->given[i] || strcmp(options[i].name, "resume") == 0 ||
             (!given(&r->args, "save") && strcmp(options[i].name, "weights") == 0))
@@ -399,7 +401,7 @@ const char *fgp_request_resume_command(const fgp_request *r, char *dst, size_t c
     fgp_append_quoted(&w, "--resume");
     if (!given(&r->args, "save") && r->job.save != NULL)
         fgp_append_quoted(&w, r->job.save);
-    return dst;
+    return dst + strspn(dst, " ");
 }
 
 /* ---- help: models, methods, optimizers ------------------------------------------------------------- */

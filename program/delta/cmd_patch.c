@@ -77,7 +77,11 @@ static int patch_header(patch_job *job, const fgp_patch *patch) {
     if (code != FGIO_EXIT_OK || record == NULL)
         return code;
     if (hash != (back ? record->result : record->base)) {
-        fgio_error("%s: its header is not that of the file that %s was made from", job->base.path, patch->path);
+        if (hash == (back ? record->base : record->result))
+            fgio_error("%s: has the header that %s leads to: it seems to be patched already", job->base.path,
+                       patch->path);
+        else
+            fgio_error("%s: its header is not that of the file that %s was made from", job->base.path, patch->path);
         fgio_hint("a patch needs the file it was made from, byte for byte");
         return FGIO_EXIT_FAIL;
     }

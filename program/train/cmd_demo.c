@@ -9,6 +9,7 @@
 #include "frugrad.h"
 #include "io/error.h"
 #include "io/status_line.h"
+#include "program/system/interrupt.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -42,6 +43,34 @@ typedef struct outcome {
     json_t *summary;
 } outcome;
 
+/* ---- signals ------------------------------------------------------------------------------ */
+
+enum { SIGNALS = 3 };
+
+static const int signals[SIGNALS] = {SIGINT, SIGTERM, SIGHUP};
+static volatile sig_atomic_t running_child, stop_signal;
+
+/* Ctrl-C in a terminal reaches the child as well; a signal from a process is passed on. */
+static void on_signal(int number, siginfo_t *info, void *context) {
+    (void)context;
+    stop_signal = number;
+    if (running_child > 0 && info->si_code <= 0)
+        kill(running_child, number);
+}
+
+static void catch_signals(struct sigaction before[SIGNALS]) {
+    struct sigaction action = {.sa_sigaction = on_signal, .sa_flags = SA_SIGINFO};
+    sigemptyset(&action.sa_mask);
+    for (int i = 0; i < SIGNALS; i++) /* nohup and background jobs ignore some */
+        if (sigaction(signals[i], NULL, &before[i]) == 0 && before[i].sa_handler != SIG_IGN)
+            sigaction(signals[i], &action, NULL);
+}
+
+static void restore_signals(const struct sigaction before[SIGNALS]) {
+    for (int i = 0; i < SIGNALS; i++)
+        sigaction(signals[i], &before[i], NULL);
+}
+
 /* ---- one run ------------------------------------------------------------------------------ */
 
 /* Read a child's standard output to its end; cap is far more than a summary. */
@@ -56,26 +85,17 @@ static size_t read_output(int fd, char *dst, size_t cap) {
     return used;
 }
 
-/* Start this program as a child, with its standard output in a pipe and with default signal handling. */
+/* Start this program as a child, with its standard output in a pipe. */
 static int start(char *const argv[], int fd[2], pid_t *child) {
     posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attributes;
-    sigset_t usual;
-    sigemptyset(&usual);
-    sigaddset(&usual, SIGINT);
-    sigaddset(&usual, SIGTERM);
     if (pipe(fd) != 0)
         return fgio_error("cannot make a pipe: %s", strerror(errno));
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, fd[1], STDOUT_FILENO);
     posix_spawn_file_actions_addclose(&actions, fd[0]);
     posix_spawn_file_actions_addclose(&actions, fd[1]);
-    posix_spawnattr_init(&attributes);
-    posix_spawnattr_setsigdefault(&attributes, &usual);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
-    int cause = posix_spawn(child, "/proc/self/exe", &actions, &attributes, argv, environ);
+    int cause = posix_spawn(child, "/proc/self/exe", &actions, NULL, argv, environ);
     posix_spawn_file_actions_destroy(&actions);
-    posix_spawnattr_destroy(&attributes);
     close(fd[1]);
     if (cause == 0)
         return FGIO_EXIT_OK;
@@ -90,6 +110,8 @@ static int wait_for(pid_t child) {
             return fgio_error("lost the training process: %s", strerror(errno));
     if (WIFEXITED(state))
         return WEXITSTATUS(state);
+    if (stop_signal)
+        return FGP_EXIT_STOPPED;
     return fgio_error("the training process was ended by signal %d", WTERMSIG(state));
 }
 
@@ -97,18 +119,22 @@ static int train(char *const argv[], json_t **summary) {
     static char output[1 << 16];
     int fd[2];
     pid_t child = 0;
-    struct sigaction ignore = {.sa_handler = SIG_IGN}, before;
-    sigaction(SIGINT, &ignore, &before); /* the child handles Ctrl-C and prints the message */
+    struct sigaction before[SIGNALS];
+    catch_signals(before); /* the child prints the message */
     int status = start(argv, fd, &child);
     if (status == FGIO_EXIT_OK) {
+        running_child = child;
+        if (stop_signal)
+            kill(child, SIGTERM);
         size_t length = read_output(fd[0], output, sizeof output);
         close(fd[0]);
         status = wait_for(child);
+        running_child = 0;
         *summary = status == FGIO_EXIT_OK ? json_loadb(output, length, 0, NULL) : NULL;
         if (status == FGIO_EXIT_OK && *summary == NULL)
             status = fgio_error("the training process printed no summary");
     }
-    sigaction(SIGINT, &before, NULL);
+    restore_signals(before);
     return status;
 }
 

@@ -282,7 +282,7 @@ static void set_quality(json_t *to, const fgt_eval_result *q) {
         set_real(to, "matthews", q->matthews);
     set_real(to, "loss", q->loss);
     set_text(to, "split", known ? fgp_split_name(q->split) : NULL);
-    set_real(to, "answers", known ? q->asked : 0);
+    set_count(to, "answers", known ? (uint64_t)q->asked : 0);
 }
 
 static void set_asked(json_t *to, const fgp_request *request, const fgt_report *r) {

@@ -73,6 +73,7 @@ refused() {
 refused "tensor 'large' is not the version that the patch was made from" patch other 1.fgd -o x
 refused "is the result already" patch new 1.fgd -o x
 refused 'its header is not that of the file' patch newer 1.fgd -o x
+refused 'newer: has the header that 2.fgd leads to' patch newer 2.fgd -o x
 refused '1.fgd: does not continue 1.fgd' patch old 1.fgd 1.fgd -o x
 refused '3.fgd: does not continue 1.fgd' patch old 1.fgd 3.fgd -o x
 refused 'cannot go back: the header of the file changed' patch newer 2.fgd --back -o x

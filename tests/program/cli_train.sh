@@ -96,9 +96,9 @@ code=0
 wait $child || code=$?
 [ $code = 130 ] || fail "Ctrl-C: exit status $code, not 130: $(cat stopped.err)"
 grep -q 'interrupted after step .*; to resume:$' stopped.err || fail "Ctrl-C: $(cat stopped.err)"
-again=$(sed -n 's/^  frugrad train /train /p' stopped.err)
+again=$(sed -n 's/^  \(.* train .*\)$/\1/p' stopped.err)
 [ -n "$again" ] || fail "Ctrl-C does not print how to resume: $(cat stopped.err)"
-eval "\"\$FRUGRAD\" $again" >again.txt 2>again.err || fail "'$again' fails: $(cat again.err)"
+eval "$again" >again.txt 2>again.err || fail "'$again' fails: $(cat again.err)"
 grep -q 'resuming after step' again.err || fail "no message that it resumes: $(cat again.err)"
 same_end stopped
 
@@ -174,9 +174,9 @@ arguments="$plain --weights whole/$last"
 begin weighted
 kill -INT $child
 wait $child || true
-again="$(sed -n 's/^  frugrad train /train /p' weighted.err) --steps 1" # which are over: it is enough that it begins
+again="$(sed -n 's/^  \(.* train .*\)$/\1/p' weighted.err) --steps 1" # which are over: it is enough that it begins
 [[ "$again" == *"--weights whole/$last"*'--resume --steps'* ]] || fail "the command to resume: $again"
-eval "\"\$FRUGRAD\" $again" >again.txt 2>again.err || fail "'$again' fails: $(cat again.err)"
+eval "$again" >again.txt 2>again.err || fail "'$again' fails: $(cat again.err)"
 grep -q 'no steps are left' again.err || fail "weights won over the checkpoint: $(cat again.err)"
 printf '%s\n' model=mlp samples=2000 "weights=whole/$last" save=filed quiet=yes >weights.conf
 "$FRUGRAD" train --config weights.conf --steps 2 >again.txt 2>again.err || fail "$(cat again.err)"
@@ -288,6 +288,16 @@ tail -1 demo.txt | grep -q '^With frugrad the model .* (dense gradients: .*), an
 code=0
 "$FRUGRAD" demo --data no/such >demo.txt 2>demo.err || code=$?
 [ $code = 1 ] && grep -q 'no/such' demo.err || fail "a demo without data: $code $(cat demo.err)"
+for signal in INT TERM; do
+    env --default-signal=INT "$FRUGRAD" demo --data builtin --model mlp --steps 1000000 >demo.txt 2>demo.err &
+    child=$!
+    until training=$(tr -d ' ' </proc/$child/task/$child/children) && grep -q '^step' demo.err || ! kill -0 $child; do sleep 0.01; done
+    kill -$signal $child
+    code=0
+    wait $child || code=$?
+    [ $code = 130 ] || fail "SIG$signal: the demo ends with $code: $(cat demo.err)"
+    ! kill -0 "$training" 2>/dev/null || fail "SIG$signal ends the demo, but not its training"
+done
 
 ASAN_OPTIONS=$leaks "$FRUGRAD" train --model mlp --samples 500 --steps 5 --workers 2 --quiet >/dev/null
 # -- every method learns with the optimizer it was published with; what is in use is in header, summary and JSON

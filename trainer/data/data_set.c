@@ -91,6 +91,16 @@ static int hold_out(const fgt_data_options *options, fgt_data *data) {
     return FGIO_EXIT_OK;
 }
 
+static void hint_at_data(const fgt_data_options *options) {
+    if (options->task == FGT_TASK_IMAGES)
+        fgio_hint("'%s' does not exist; --data takes a directory, fashion-mnist, or builtin, which needs no files",
+                  options->path);
+    else if (strcmp(options->path, "fashion-mnist") == 0)
+        fgio_hint("fashion-mnist has images, and this model learns from text; builtin has some");
+    else
+        fgio_hint("'%s' does not exist; --data takes a directory, or builtin, which needs no files", options->path);
+}
+
 int fgt_data_open(const fgt_data_options *options, fgt_data **out) {
     fgt_data *data = calloc(1, sizeof *data);
     if (data == NULL)
@@ -103,7 +113,7 @@ int fgt_data_open(const fgt_data_options *options, fgt_data **out) {
     set_name(options->path, data);
     int status = open_source(options, data);
     if (status != FGIO_EXIT_OK && !fgio_hinted() && access(options->path, F_OK) != 0)
-        fgio_hint("'%s' does not exist; --data takes a directory, or builtin, which needs no files", options->path);
+        hint_at_data(options);
     if (status == FGIO_EXIT_OK && data->info.count[FGT_TRAIN] == 0)
         status = fgio_error("%s: expected training data for at least one sample, found none", options->path);
     if (status == FGIO_EXIT_OK)

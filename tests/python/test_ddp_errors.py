@@ -264,7 +264,13 @@ class Trouble(unittest.TestCase):
         for config in "frugrad", "frugrad-adam", "frugrad-paper":
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
-                frugrad.torch.DDPState(model, config, adam)
+                frugrad.torch.DDPState(model, config, adam, total_steps=100)
+
+    def test_a_schedule_without_a_length_is_warned_of(self):
+        model = mlp()
+        optimizer = frugrad.torch.optimizer(model, torch.optim.SGD(model.parameters(), lr=0.1))
+        with self.assertWarnsRegex(UserWarning, "schedule=frugrad:0.5:0.94:0.5 needs total_steps="):
+            frugrad.torch.DDPState(model, "frugrad-paper", optimizer)
 
     def test_different_options_are_an_error(self):
         for what, has in (("value", "rank 0 has bf16, rank 1 has f32"), ("total_steps", "rank 0 has 0, rank 1 has 1"),

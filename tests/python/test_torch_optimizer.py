@@ -200,7 +200,28 @@ def trained(kind):
     return [sum(losses[:6]) / 6, sum(losses[-6:]) / 6, state.stats()["feedback"], float(flat(model).sum())]
 
 
+def stepped_by_another():
+    """Warnings of a script that steps an optimizer of its own."""
+    begin()
+    model = mlp()
+    state = DDPState(model, "frugrad", frugrad.torch.optimizer(model, torch.optim.SGD(model.parameters(), lr=0.1)))
+    ddp, other = wrap(model, state), torch.optim.SGD(model.parameters(), lr=0.1)
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        for step in range(22):
+            x, y = batch(step)
+            nn.functional.cross_entropy(ddp(x), y).backward()
+            other.step()
+            other.zero_grad()
+    return [str(w.message) for w in shown]
+
+
 class Together(unittest.TestCase):
+    def test_an_optimizer_that_is_never_stepped_is_warned_of(self):
+        for shown in support.values(support.torchrun(2, stepped_by_another)):
+            self.assertEqual([text for text in shown if "was never stepped" in text], shown)
+            self.assertEqual(len(shown), 1)
+
     def test_two_ranks_learn_with_accumulation_and_a_scheduler(self):
         for kind in ("sgd", "adamw"):
             results = support.values(support.torchrun(2, trained, args=[kind]))

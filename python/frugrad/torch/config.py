@@ -90,7 +90,14 @@ def _warn_of_other_preset(text: str, optimizers: Sequence[torch.optim.Optimizer]
                       " which is the preset that goes with the optimizer", stacklevel=4)
 
 
-def check(config: Config, text: str, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+def _warn_of_no_length(config: Config, total_steps: int) -> None:
+    schedule = config.option("schedule")
+    if total_steps == 0 and not schedule.startswith("constant"):
+        warnings.warn(f"schedule={schedule} needs total_steps=, the length of training in steps: without it, its last"
+                      " density is that of all steps", stacklevel=4)
+
+
+def check(config: Config, text: str, optimizers: Sequence[torch.optim.Optimizer], total_steps: int) -> None:
     """Refuse options that the hook does not support and optimizers that do not fit, and warn of likely mistakes.
 
     The library's default, feedback=merged, keeps the momentum in the residual. It needs optimizers that have none
@@ -110,6 +117,8 @@ def check(config: Config, text: str, optimizers: Sequence[torch.optim.Optimizer]
                          " hook takes feedback=none, merged, plain, dgc")
     if unsupported_option(config):
         raise ValueError(unsupported_option(config))
+    if config.option("reduce") != "dense":
+        _warn_of_no_length(config, total_steps)
     if feedback not in _OWN_MOMENTUM or config.option("reduce") == "dense":
         return
     _warn_of_other_preset(text, optimizers)

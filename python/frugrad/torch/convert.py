@@ -95,6 +95,7 @@ class ConvertedOptimizer(torch.optim.Optimizer):
         self._unhooked = 0  # steps before any call of the hook
         self._exchanges = 0  # of gradients, until the last step
         self._repeated = 0  # steps in succession with several exchanges
+        self.stepped = False  # whether step() was called
 
     @property
     def kind(self) -> str:
@@ -113,6 +114,7 @@ class ConvertedOptimizer(torch.optim.Optimizer):
 
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
         """One step, by the gradients that the hook has received."""
+        self.stepped = True
         loss = None
         if closure is not None:
             with torch.enable_grad():

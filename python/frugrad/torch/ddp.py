@@ -17,6 +17,7 @@ import torch
 from .._core import Tensor
 from .._lib import MAX_DIMS, CommError
 from . import checkpoint
+from ._floats import warn_once
 from .checks import refuse_other_parameters, refuse_sharded, require_model, require_optimizer
 from .config import DENSE_START, check, hook_config
 from .convert import ConvertedOptimizer, bare
@@ -31,6 +32,7 @@ from .sparsify import Sparsify, check_sparse, require_sparsify
 from .transport import Comm, host_group
 
 
+_UNSTEPPED = 20  # exchanges without a step by which a script is known to step another optimizer
 _OnDevice = Union[DeviceGather, DeviceSplit]  # the exchange of a bucket on a GPU
 
 
@@ -161,7 +163,7 @@ class DDPState:
         if sparsify is not None and isinstance(config, str) and "min_size=" not in config:
             config += ",min_size=0"
         self.config = hook_config(config, optimizers)
-        check(self.config, config, optimizers)
+        check(self.config, config, optimizers, total_steps)
         if sparsify is not None:
             check_sparse(self.config)
         self.total_steps, self.start_iter, self.threads = total_steps, start_iter, threads
@@ -208,6 +210,7 @@ class DDPState:
                           f" {self.config.option('min_size')} elements (min_size), which are sent whole", stacklevel=3)
         for each in converted:
             each.bind(self, self.config, self.total_steps, compressed)
+        self._converted = converted
 
     @property
     def _exchange(self) -> Exchange:
@@ -403,6 +406,9 @@ class DDPState:
         """At the first bucket of a step. After an error the next backward begins a step again, and raises again."""
         self._raise_device_error()
         self._begins = False
+        if self.step == _UNSTEPPED and self._converted and not any(each.stepped for each in self._converted):
+            warn_once(f"gradients were exchanged {_UNSTEPPED} times, and the optimizer of DDPState was never stepped: call"
+                      " step() of the one that frugrad.torch.optimizer() returned")
         if self._watch is not None:
             self._watch.warn()
         if self._scaler is not None:

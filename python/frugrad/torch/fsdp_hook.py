@@ -86,7 +86,7 @@ class FSDPState:
             raise ValueError(f"total_steps ({total_steps}) must not be negative")
         optimizers = listed(optimizer, "frugrad.torch.fsdp()")
         self.config = with_dense_start(config, hook_config(config, optimizers))
-        check(self.config, config, optimizers)
+        check(self.config, config, optimizers, total_steps)
         between = replicate_group is not None
         _check_options(self.config, between)
         mesh = find_mesh(model)

@@ -289,9 +289,11 @@ code=0
 "$FRUGRAD" demo --data no/such >demo.txt 2>demo.err || code=$?
 [ $code = 1 ] && grep -q 'no/such' demo.err || fail "a demo without data: $code $(cat demo.err)"
 for signal in INT TERM; do
+    rm demo.err # its steps say that the training is under way
     env --default-signal=INT "$FRUGRAD" demo --data builtin --model mlp --steps 1000000 >demo.txt 2>demo.err &
     child=$!
-    until training=$(tr -d ' ' </proc/$child/task/$child/children) && grep -q '^step' demo.err || ! kill -0 $child; do sleep 0.01; done
+    until grep -qs '^step' demo.err || ! kill -0 $child; do sleep 0.01; done
+    training=$(tr -d ' ' </proc/$child/task/$child/children)
     kill -$signal $child
     code=0
     wait $child || code=$?

@@ -96,7 +96,7 @@ static void hint_at_data(const fgt_data_options *options) {
         fgio_hint("'%s' does not exist; --data takes a directory, fashion-mnist, or builtin, which needs no files",
                   options->path);
     else if (strcmp(options->path, "fashion-mnist") == 0)
-        fgio_hint("fashion-mnist has images, and this model learns from text; builtin has some");
+        fgio_hint("fashion-mnist has images, but this model learns from text; --data builtin needs no files");
     else
         fgio_hint("'%s' does not exist; --data takes a directory, or builtin, which needs no files", options->path);
 }

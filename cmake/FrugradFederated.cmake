@@ -20,7 +20,7 @@ set(THREADS_PREFER_PTHREAD_FLAG ON)
 find_package(Threads REQUIRED)
 
 file(GLOB federated_library_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/federated/*.c)
-foreach(name error files json metrics progress status_line)
+foreach(name end_signals error files json metrics progress status_line)
     list(APPEND federated_library_sources ${PROJECT_SOURCE_DIR}/io/${name}.c)
 endforeach()
 add_library(frugrad_federated SHARED ${federated_library_sources} ${PROJECT_SOURCE_DIR}/lib/base/clock.c)

@@ -6,8 +6,9 @@
  * half a file under the user's name.
  */
 #include "io/files.h"
-#include "io/progress.h"
+#include "io/end_signals.h"
 #include "io/error.h"
+#include "io/progress.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -42,13 +43,9 @@ static void remove_temporaries(int signal_number) {
 }
 
 void fgio_files_init(void) {
-    static const int end_signals[] = {SIGINT, SIGTERM, SIGHUP};
-    struct sigaction old;
-    struct sigaction action = {.sa_handler = remove_temporaries};
-    sigemptyset(&action.sa_mask);
-    for (size_t i = 0; i < sizeof end_signals / sizeof *end_signals; i++)
-        if (sigaction(end_signals[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
-            sigaction(end_signals[i], &action, NULL);
+    const struct sigaction action = {.sa_handler = remove_temporaries};
+    struct sigaction before[FGIO_END_SIGNALS];
+    fgio_end_signals_catch(&action, before);
     signal(SIGXFSZ, SIG_IGN);
     signal(SIGPIPE, SIG_IGN);
 }

@@ -8,6 +8,7 @@
 #include "lab/compare/compare.h"
 
 #include "base/clock.h"
+#include "io/end_signals.h"
 #include "io/files.h"
 #include "io/status_line.h"
 #include "program/system/interrupt.h"
@@ -27,7 +28,7 @@
 #define POLL_INTERVAL   0.02 /* seconds between polls of the children */
 #define REDRAW_INTERVAL 0.25 /* of the bar */
 
-enum { MAX_JOBS = 256, SIGNALS = 3 };
+enum { MAX_JOBS = 256 };
 
 /** A slot for a child. */
 typedef struct slot {
@@ -47,7 +48,6 @@ typedef struct pool {
     bool exhausted; /* no run can be started until one ends */
 } pool;
 
-static const int signals[SIGNALS] = {SIGINT, SIGTERM, SIGHUP};
 static volatile sig_atomic_t asked_to_stop;
 
 static void on_signal(int number) {
@@ -91,8 +91,8 @@ static _Noreturn void exec_child(const slot *s, char *const argv[], bool python,
     int in = open("/dev/null", O_RDONLY);
     int out = open(s->files.out, O_WRONLY | O_CREAT | O_TRUNC, 0666);
     int err = open(s->files.err, O_WRONLY | O_CREAT | O_TRUNC, 0666);
-    for (int i = 0; i < SIGNALS; i++)
-        signal(signals[i], SIG_DFL);
+    for (int i = 0; i < FGIO_END_SIGNALS; i++)
+        signal(fgio_end_signals[i], SIG_DFL);
     signal(SIGPIPE, SIG_DFL);
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -299,7 +299,8 @@ static int run_pool(pool *p) {
 }
 
 int fgl_pool_run(fgl_compare *c) {
-    struct sigaction action = {.sa_handler = on_signal}, before[SIGNALS];
+    const struct sigaction action = {.sa_handler = on_signal};
+    struct sigaction before[FGIO_END_SIGNALS];
     pool *p = calloc(1, sizeof *p);
     if (p == NULL)
         return fgio_error("out of memory");
@@ -307,13 +308,10 @@ int fgl_pool_run(fgl_compare *c) {
     /* Threads of several runs share the cores: waiting threads must not spin. */
     setenv("OMP_WAIT_POLICY", "passive", 0);
     setenv("OPENBLAS_NUM_THREADS", "1", 0);
-    for (int i = 0; i < SIGNALS; i++) /* nohup and background jobs ignore some */
-        if (sigaction(signals[i], NULL, &before[i]) == 0 && before[i].sa_handler != SIG_IGN)
-            sigaction(signals[i], &action, NULL);
+    fgio_end_signals_catch(&action, before);
     remove_recorded_files(c);
     int code = run_pool(p);
-    for (int i = 0; i < SIGNALS; i++)
-        sigaction(signals[i], &before[i], NULL);
+    fgio_end_signals_restore(before);
     free(p);
     return code;
 }

@@ -141,7 +141,8 @@ static int plan_run(const fgp_args *args) {
     double density[FGP_PLAN_DENSITIES];
     size_t count = 0;
     int simulate = fgp_arg_given(args, "simulate");
-    plan = (fgp_plan){.scene = FRUG_COST_INPUTS_INIT, .link = "given", .json = fgp_arg_given(args, "json")};
+    const char *link = fgp_arg_given(args, "bandwidth") || fgp_arg_given(args, "latency") ? "given" : "default";
+    plan = (fgp_plan){.scene = FRUG_COST_INPUTS_INIT, .link = link, .json = fgp_arg_given(args, "json")};
     double params = 0;
     int status = check_simulation(args);
     if (status == FGIO_EXIT_OK)

@@ -26,7 +26,7 @@ typedef struct fgp_plan {
     frug_cost_inputs scene;
     fgp_speed speed[FGP_PLAN_DENSITIES];
     size_t speeds;
-    const char *link; /* where latency and bandwidth come from */
+    const char *link; /* where latency and bandwidth come from: given, default or measured */
     int json;
 } fgp_plan;
 

@@ -6,25 +6,18 @@
  */
 #include "program/system/interrupt.h"
 
+#include "io/end_signals.h"
 #include "trainer/run/job.h"
 
-#include <signal.h>
-#include <stddef.h>
 #include <unistd.h>
 
-enum { SIGNALS = 3 };
-
-static const int signals[SIGNALS] = {SIGINT, SIGTERM, SIGHUP};
-static struct sigaction previous[SIGNALS];
-static volatile sig_atomic_t installed[SIGNALS];
-static volatile sig_atomic_t print_notice;
+static struct sigaction previous[FGIO_END_SIGNALS];
+static volatile sig_atomic_t installed, print_notice;
 
 static void restore_handlers(void) {
-    for (int i = 0; i < SIGNALS; i++)
-        if (installed[i]) {
-            installed[i] = 0;
-            sigaction(signals[i], &previous[i], NULL);
-        }
+    if (installed)
+        fgio_end_signals_restore(previous);
+    installed = 0;
 }
 
 static void on_signal(int number) {
@@ -37,16 +30,10 @@ static void on_signal(int number) {
 }
 
 void fgp_interrupt_catch(void) {
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
-    sigemptyset(&action.sa_mask);
-    for (int i = 0; i < SIGNALS; i++)
-        sigaddset(&action.sa_mask, signals[i]);
+    const struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
     print_notice = isatty(STDERR_FILENO);
-    for (int i = 0; i < SIGNALS; i++)
-        if (sigaction(signals[i], NULL, &previous[i]) == 0 && previous[i].sa_handler != SIG_IGN) {
-            installed[i] = 1;
-            sigaction(signals[i], &action, NULL);
-        }
+    installed = 1;
+    fgio_end_signals_catch(&action, previous);
 }
 
 void fgp_interrupt_restore(void) {

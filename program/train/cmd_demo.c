@@ -5,9 +5,10 @@
  * commands shown can be typed by anybody.
  */
 #include "program/args/commands.h"
-#include "io/files.h"
 #include "frugrad.h"
+#include "io/end_signals.h"
 #include "io/error.h"
+#include "io/files.h"
 #include "io/status_line.h"
 #include "program/system/interrupt.h"
 
@@ -45,9 +46,6 @@ typedef struct outcome {
 
 /* ---- signals ------------------------------------------------------------------------------ */
 
-enum { SIGNALS = 3 };
-
-static const int signals[SIGNALS] = {SIGINT, SIGTERM, SIGHUP};
 static volatile sig_atomic_t running_child, stop_signal;
 
 /* Ctrl-C in a terminal reaches the child as well; a signal from a process is passed on. */
@@ -56,19 +54,6 @@ static void on_signal(int number, siginfo_t *info, void *context) {
     stop_signal = number;
     if (running_child > 0 && info->si_code <= 0)
         kill(running_child, number);
-}
-
-static void catch_signals(struct sigaction before[SIGNALS]) {
-    struct sigaction action = {.sa_sigaction = on_signal, .sa_flags = SA_SIGINFO};
-    sigemptyset(&action.sa_mask);
-    for (int i = 0; i < SIGNALS; i++) /* nohup and background jobs ignore some */
-        if (sigaction(signals[i], NULL, &before[i]) == 0 && before[i].sa_handler != SIG_IGN)
-            sigaction(signals[i], &action, NULL);
-}
-
-static void restore_signals(const struct sigaction before[SIGNALS]) {
-    for (int i = 0; i < SIGNALS; i++)
-        sigaction(signals[i], &before[i], NULL);
 }
 
 /* ---- one run ------------------------------------------------------------------------------ */
@@ -119,8 +104,9 @@ static int train(char *const argv[], json_t **summary) {
     static char output[1 << 16];
     int fd[2];
     pid_t child = 0;
-    struct sigaction before[SIGNALS];
-    catch_signals(before); /* the child prints the message */
+    const struct sigaction action = {.sa_sigaction = on_signal, .sa_flags = SA_SIGINFO};
+    struct sigaction before[FGIO_END_SIGNALS];
+    fgio_end_signals_catch(&action, before); /* the child prints the message */
     int status = start(argv, fd, &child);
     if (status == FGIO_EXIT_OK) {
         running_child = child;
@@ -134,7 +120,7 @@ static int train(char *const argv[], json_t **summary) {
         if (status == FGIO_EXIT_OK && *summary == NULL)
             status = fgio_error("the training process printed no summary");
     }
-    restore_signals(before);
+    fgio_end_signals_restore(before);
     return status;
 }
 

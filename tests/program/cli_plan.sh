@@ -22,7 +22,7 @@ python3 - "$work/json" <<'PY'
 import json, sys
 plan = json.load(open(sys.argv[1]))
 n, p, b = 10e6, 4, 1e8
-assert (plan["params"], plan["workers"], plan["bandwidth_bytes"]) == (n, p, b), plan
+assert (plan["params"], plan["workers"], plan["bandwidth_bytes"], plan["link"]) == (n, p, b, "given"), plan
 rows = {row["name"]: row for row in plan["predictions"]}
 near = lambda a, b: abs(a - b) <= 1e-3 * abs(b) or (a, b)
 payload = n / 256 * 80
@@ -78,6 +78,7 @@ done
 "$FRUGRAD" plan --config topk $given >"$work/own"
 [ "$(grep -c '^  gather ' "$work/own")" = 1 ] || fail "a config without --density has not one row of gather"
 grep -q '^  density 30 %' "$work/own" || fail "topk's own density is not 30 %: $(cat "$work/own")"
+grep -q 'per message (default)' "$work/own" || fail "the link is not called the default: $(cat "$work/own")"
 "$FRUGRAD" plan --measure --workers 3 --density 1% --json >"$work/measured"
 python3 - "$work/measured" <<'PY'
 import json, sys

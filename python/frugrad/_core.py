@@ -108,6 +108,9 @@ class Config(Owned):
             super().__init__(lib.frug_config_create_for, c_text(text, "the config"),
                              c_text(optimizer, "the optimizer"))
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return Config, (self.text,)
+
     @property
     def text(self) -> str:
         """The config with every option."""

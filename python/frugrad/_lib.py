@@ -349,6 +349,9 @@ class Owned:
         create(*arguments, byref(handle))
         self.handle = handle.value
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(f"a {type(self).__name__} cannot be copied or pickled: it is an object of the library")
+
     def __del__(self) -> None:
         handle, self.handle = getattr(self, "handle", None), None
         if handle and lib is not None:

@@ -68,6 +68,15 @@ def train(ddp, steps, lr: float = 0.05, optimizer=None, rank: int = RANK):
     return losses, optimizer
 
 
+class Scaler:
+    """A GradScaler for the CPU, which early versions of PyTorch do not have."""
+
+    scale = 1024.0
+
+    def get_scale(self) -> float:
+        return self.scale
+
+
 def flat(model: nn.Module):
     return torch.cat([p.detach().flatten() for p in model.parameters()])
 

@@ -6,7 +6,7 @@ import unittest
 import warnings
 
 import support
-from ddp_helpers import RANK, batch, begin, dist, flat, mlp, nn, state_for, torch, train, wrap
+from ddp_helpers import RANK, Scaler, batch, begin, dist, flat, mlp, nn, state_for, torch, train, wrap
 
 import frugrad.torch
 from frugrad.torch import exchange
@@ -168,21 +168,12 @@ def spoiled(choice):
     return finite, [str(w.message) for w in shown if "NaN" in str(w.message)]
 
 
-class _Scaler:
-    """A GradScaler for the CPU, which early versions of PyTorch do not have."""
-
-    scale = 1024.0
-
-    def get_scale(self):
-        return self.scale
-
-
 def scaled():
     """Steps with a constant scale, and with one that changes: gradients divided by it are the same?"""
     begin()
     runs = []
     for factor in (1.0, 0.25):
-        model, scaler, grads = mlp(), _Scaler(), []
+        model, scaler, grads = mlp(), Scaler(), []
         state = state_for(model, "feedback=plain,residual=f32,value=f32", start_iter=1, scaler=scaler)
         ddp = wrap(model, state)
         for step in range(6):

@@ -1,12 +1,14 @@
 """Checkpoints of the hook's state, bucket rebuilds, and changed numbers of ranks: residuals are kept."""
 
+import copy
 import os
+import pickle
 import tempfile
 import unittest
 import warnings
 
 import support
-from ddp_helpers import RANK, WORLD, begin, dist, flat, mlp, state_for, torch, train, wrap
+from ddp_helpers import RANK, WORLD, Scaler, batch, begin, dist, flat, frugrad, mlp, nn, state_for, torch, train, wrap
 
 
 def resume():
@@ -161,6 +163,73 @@ def _mean_residual(state):
     return (total / WORLD).tolist()
 
 
+def interrupted(what):
+    """Four steps and two, as they are, or with a new state or a rollback between: the same residuals?
+
+    The loss scale changes after the four.
+    """
+    begin()
+    residuals = []
+    for between in ("nothing", what):
+        scaler = Scaler()
+        model = mlp()
+        state = state_for(model, "feedback=plain,residual=f32,value=f32", scaler=scaler)
+        ddp = wrap(model, state)
+        backward(ddp, scaler, range(4))
+        scaler.scale *= 2
+        if between in ("loaded", "loaded and rolled back"):
+            saved = state.state_dict()
+            state = state_for(model, "feedback=plain,residual=f32,value=f32", scaler=scaler)
+            state.load_state_dict(saved)
+            ddp = wrap(model, state)
+        if between in ("rolled back", "loaded and rolled back"):
+            snapshot = state.snapshot()
+            backward(ddp, scaler, [99])
+            state.rollback(snapshot)
+        backward(ddp, scaler, range(4, 6))
+        residuals.append(torch.cat([r.flatten() for r in state.residuals().values()]))
+    return [bool(residuals[0].any()), torch.equal(*residuals), state.step]
+
+
+def backward(ddp, scaler, steps):
+    for step in steps:
+        x, y = batch(step)
+        ddp.zero_grad()
+        (nn.functional.cross_entropy(ddp(x), y) * scaler.get_scale()).backward()
+
+
+def unscaled():
+    """Residuals of scaled gradients in a state without a scaler are those of gradients as they are."""
+    begin()
+    model, scaler = mlp(), Scaler()
+    states = [state_for(model, "feedback=plain,residual=f32,value=f32", scaler=s) for s in (scaler, None)]
+    backward(wrap(model, states[0]), scaler, range(4))
+    states[1].load_state_dict(states[0].state_dict())
+    ddp = wrap(model, states[1])
+    scaler.scale = 0.0  # the gradient is zero, so that the residuals only lose what they send
+    backward(ddp, scaler, [4])
+    return [states[i].residuals()["0.weight"].abs().max().item() for i in (0, 1)]
+
+
+def early():
+    """A state saved in the dense iterations: how many are left, and whether momentum is the optimizer's again."""
+    begin()
+    model = mlp()
+    optimizer = frugrad.torch.optimizer(model, torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9))
+    state = frugrad.torch.DDPState(model, "frugrad", optimizer, start_iter=3)
+    ddp = wrap(model, state)
+    train(ddp, range(2), optimizer=optimizer)
+    saved = [model.state_dict(), optimizer.state_dict(), state.state_dict()]
+    saved = copy.deepcopy(saved)
+    train(ddp, range(2, 6), optimizer=optimizer)
+    expected, compressed = flat(model), state.compressing
+    model.load_state_dict(saved[0])
+    optimizer.load_state_dict(saved[1])
+    state.load_state_dict(saved[2])
+    train(ddp, range(2, 6), optimizer=optimizer)
+    return [compressed, torch.equal(expected, flat(model))]
+
+
 class States(unittest.TestCase):
     def near(self, a, b):
         self.assertGreater(max(map(abs, a)), 1e-3)
@@ -189,6 +258,24 @@ class States(unittest.TestCase):
     def test_buckets_may_change(self):
         for rank in support.values(support.torchrun(2, moved_buckets)):
             self.assertEqual(rank, [[5, 6, True, True]] * 2)
+
+    def test_residuals_keep_their_scale(self):
+        for what in ("loaded", "rolled back", "loaded and rolled back"):
+            self.assertEqual(support.values(support.torchrun(2, interrupted, args=[what])), [[True, True, 6]] * 2, what)
+        for scaled, plain in support.values(support.torchrun(2, unscaled)):
+            self.assertTrue(0 < plain <= scaled / 1024, (scaled, plain))
+
+    def test_going_back_to_the_dense_iterations(self):
+        self.assertEqual(support.values(support.torchrun(2, early)), [[True, True]] * 2)
+
+    def test_a_copied_module_shares_the_state(self):
+        module = mlp()
+        module.state = state_for(module)
+        copied = copy.deepcopy(module)
+        self.assertIs(copied.state, module.state)
+        self.assertEqual(copy.deepcopy(module.state.config).text, pickle.loads(pickle.dumps(module.state.config)).text)
+        with self.assertRaisesRegex(TypeError, "a Layout cannot be copied or pickled"):
+            copy.deepcopy(frugrad.Layout([frugrad.Tensor("a", (3,))]))
 
     def test_two_ranks_to_three_to_one_have_the_same_mean_residual(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -9,8 +9,8 @@ import warnings
 
 import support
 from ddp_helpers import batch, mlp, wrap
-from fsdp_helpers import (EVERYTHING, HOOK, SCATTER, begin, begin_mesh, dist, init_device_mesh, make_mesh, narrow, nn,
-                          shard, torch, train, whole)
+from fsdp_helpers import (EVERYTHING, HOOK, RANK, SCATTER, begin, begin_mesh, dist, init_device_mesh, make_mesh,
+                          message, narrow, nn, shard, torch, train, whole)
 
 import frugrad.torch
 from frugrad.torch import fsdp_hook
@@ -198,6 +198,123 @@ def on_a_gpu():
     return torch.equal(whole(plain), whole(ours)), losses, stats["device"], stats["density"]
 
 
+def damaged(device):
+    """A byte of a frame changes on its way to every rank: what do a checkpoint and the statistics say?"""
+    os.environ["LOCAL_RANK"] = "0"  # both are on one GPU
+    begin()
+    mesh = init_device_mesh(device, (2, 1), mesh_dim_names=("replicate", "shard"))
+    model = shard(mesh["shard"], blocks_model().to(device))
+    state = frugrad.torch.fsdp(model, "block=256,feedback=merged", replicate_group=mesh["replicate"])
+    train(model, range(2))
+    collective = state._units[0].exchange._bucket.first
+    finish, errors = collective.finish, []
+
+    def spoil():
+        finish()
+        collective.received[100] ^= 1
+    for ask in (state.state_dict, state.stats):
+        collective.finish = spoil
+        train(model, range(1))
+        collective.finish = finish
+        errors += [message(ask), message(ask), message(train, model, range(1))]
+    return errors
+
+
+def uncompressed():
+    """Matrices of enough entries, but not their shards: which warnings are there, with one and with two shards?"""
+    begin()
+    shown = []
+    for dims in ((2, 1), (1, 2)):
+        mesh = make_mesh(*dims)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            model = shard(mesh["shard"], nn.Sequential(nn.Linear(64, 96), nn.ReLU(), nn.Linear(96, 10)))
+            frugrad.torch.fsdp(model, "feedback=none", replicate_group=mesh["replicate"])
+        shown.append([str(w.message) for w in caught if "nothing is compressed" in str(w.message)])
+    return shown
+
+
+def attached(replicas, config, model, **options):
+    """A model on two or four ranks with the hook: between replicas, or for the reduce-scatter of one."""
+    mesh = make_mesh(replicas, dist.get_world_size() // replicas)
+    shard(mesh["shard"], model)
+    group = {"replicate_group": mesh["replicate"]} if replicas > 1 else {}
+    return frugrad.torch.fsdp(model, config, **group, **options)
+
+
+def spoiled(replicas, choice):
+    """An infinite loss on rank 1 at the fourth step: which gradients are finite on each rank, and warnings."""
+    begin()
+    model, finite = narrow(), []
+    state = attached(int(replicas), "feedback=plain", model, nonfinite=choice)
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        for step in range(5):
+            x, y = batch(step)
+            model.zero_grad()
+            loss = nn.functional.cross_entropy(model(x), y % 3)
+            (loss * (float("inf") if RANK == 1 and step == 3 else 1.0)).backward()
+            gradients = [p.grad.full_tensor() for p in model.parameters()]
+            finite.append(all(bool(torch.isfinite(g).all()) for g in gradients))
+    return finite, [str(w.message) for w in shown if "NaN" in str(w.message)], type(state._engine).__name__
+
+
+class Scale:
+    """A GradScaler whose scale the test sets."""
+
+    def __init__(self, scale):
+        self.scale = scale
+
+    def get_scale(self):
+        return self.scale
+
+
+def scaled(replicas):
+    """A scale that changes after three steps, or on loading: are gradients divided by it those of a constant one?"""
+    begin()
+    config, runs = "feedback=plain,residual=f32,value=f32", []
+    for scale, load in ((1024.0, False), (256.0, False), (256.0, True), (1.0, True)):
+        model, scaler, gradients = narrow(), Scale(1024.0), []
+        state = attached(int(replicas), config, model, scaler=scaler)
+        for step in range(6):
+            if step == 3 and load:
+                saved, model = state.state_dict(), narrow()
+                state = attached(int(replicas), config, model, scaler=None if scale == 1.0 else scaler)
+                state.load_state_dict(saved)
+            scaler.scale = scale if step >= 3 else 1024.0
+            x, y = batch(step)
+            model.zero_grad()
+            (nn.functional.cross_entropy(model(x), y % 3) * scaler.scale).backward()
+            gradients.append(torch.cat([p.grad.full_tensor().flatten() for p in model.parameters()]) / scaler.scale)
+        runs.append(gradients)
+    return [all(map(torch.equal, runs[0], run)) for run in runs]
+
+
+def in_float16(replicas):
+    """float16 with a GradScaler whose first scale overflows, and which grows soon: losses and scales."""
+    from torch.distributed.fsdp import MixedPrecisionPolicy
+
+    begin()
+    mesh = make_mesh(int(replicas), 4 // int(replicas))
+    policy = MixedPrecisionPolicy(param_dtype=torch.float16, reduce_dtype=torch.float16)
+    model = shard(mesh["shard"], mlp(), mp_policy=policy)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0 ** 26, growth_interval=4)
+    optimizer = frugrad.torch.optimizer(model, torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9))
+    group = {"replicate_group": mesh["replicate"]} if int(replicas) > 1 else {}
+    frugrad.torch.fsdp(model, "frugrad", optimizer, scaler=scaler, **group)
+    losses, scales = [], []
+    for step in range(60):
+        x, y = batch(step)
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x).float(), y)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        losses.append(loss.item())
+        scales.append(scaler.get_scale())
+    return losses, scales
+
+
 @unittest.skipUnless(HOOK, "FSDPModule.set_all_reduce_hook is missing")
 class Device(unittest.TestCase):
     def check(self, device, env):
@@ -213,6 +330,14 @@ class Device(unittest.TestCase):
     @unittest.skipUnless(torch.cuda.is_available(), "no GPU")
     def test_a_gpu_gives_the_bits_of_the_host(self):
         self.check("cuda", {})
+
+    @unittest.skipUnless(os.path.exists(EMULATED), "FRUGRAD_CUDA_EMULATED names no library")
+    def test_a_damaged_frame_is_told_by_checkpoints_and_statistics(self):
+        env = {"FRUGRAD_CUDA_LIBRARY": EMULATED, "CUDA_VISIBLE_DEVICES": ""}
+        for errors in support.values(support.torchrun(2, damaged, args=["cpu"], env=env)):
+            for i, step in ((0, 2), (3, 4)):
+                self.assertRegex(errors[i], f"step {step}: .*damaged")
+                self.assertEqual(errors[i + 1:i + 3], ["nothing"] * 2)  # told once, and training goes on
 
     @unittest.skipUnless(torch.cuda.is_available(), "no GPU")
     def test_gradients_of_a_gpu_over_nccl(self):
@@ -251,6 +376,11 @@ class Replicas(unittest.TestCase):
             self.assertEqual(row["shapes"]["0.weight"], [128, 64])
             self.assertEqual(row["seconds"], ["compress", "decode", "python", "wait"])
 
+    def test_shards_below_min_size_are_warned_of(self):
+        for whole_matrices, halves in support.values(support.torchrun(2, uncompressed)):
+            self.assertEqual(whole_matrices, [])
+            self.assertRegex(halves[0], r"nothing is compressed: .* fewer than 4096 entries .* largest .* has 3072")
+
     def test_the_steps_of_usual_scripts(self):
         with tempfile.TemporaryDirectory() as folder:
             for row in support.values(support.torchrun(4, trains_as_in_scripts, args=[folder])):
@@ -268,6 +398,40 @@ class Replicas(unittest.TestCase):
                 support.values(workers)
                 losses += re.findall(r"step 50, loss .* held-out text ([\d.]+), sent 1/", workers[0].output)
         self.assertLess(float(losses[1]), float(losses[0]) - 0.2)
+
+
+@unittest.skipUnless(SCATTER, "hybrid sharding over gloo, and a reduce-scatter of one's own, need PyTorch 2.9")
+class NotFinite(unittest.TestCase):
+    def check(self, ranks, replicas, skipping, engine, env=None):
+        for rank, row in enumerate(support.values(support.torchrun(ranks, spoiled, args=[replicas, "skip"], env=env))):
+            finite, shown, name = row
+            self.assertEqual([finite, len(shown), name], [[True] * 5, int(rank in skipping), engine])
+            for text in shown:
+                self.assertRegex(text, f"rank {rank}, step 3: the gradient of '0' and of 2 more modules was NaN")
+        for row in support.values(support.torchrun(ranks, spoiled, args=[replicas, "propagate"], env=env)):
+            self.assertEqual(row, [[True, True, True, False, True], [], engine])
+
+    def test_infinities_are_warned_of_or_seen_by_all(self):
+        self.check(4, 2, (0, 1), "ReducerEngine")  # the ranks of one replica
+        self.check(4, 1, (1,), "Engine")
+
+    @unittest.skipUnless(os.path.exists(EMULATED), "FRUGRAD_CUDA_EMULATED names no library")
+    def test_also_on_emulated_kernels(self):
+        env = {"FRUGRAD_CUDA_LIBRARY": EMULATED, "CUDA_VISIBLE_DEVICES": ""}
+        self.check(2, 2, (1,), "DeviceEngine", env)
+
+    def test_residuals_follow_the_scale_of_a_grad_scaler(self):
+        for replicas in (2, 1):
+            self.assertEqual(support.values(support.torchrun(2, scaled, args=[replicas])), [[True] * 4] * 2)
+
+    def test_a_grad_scaler_sees_overflows_in_float16(self):
+        for replicas in (2, 1):
+            rows = support.values(support.torchrun(4, in_float16, args=[replicas]))
+            for losses, scales in rows:
+                self.assertEqual(scales, rows[0][1])
+                self.assertLess(scales[0], 2.0 ** 26)
+                self.assertTrue(any(after < before for before, after in zip(scales[25:], scales[26:])), scales)
+                self.assertLess(sum(losses[-5:]), 0.8 * sum(losses[:5]))
 
 
 @unittest.skipUnless(SCATTER, "FSDPModule.set_custom_reduce_scatter is missing")

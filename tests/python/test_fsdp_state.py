@@ -154,6 +154,8 @@ def refused(folder):
               "differ": message(fsdp, shard(mesh["shard"]), "density=0.05,feedback=none" if RANK == 3
                                 else "density=0.1,feedback=none", replicate_group=replicas)}
     errors["text"] = message(fsdp, shard(mesh["shard"]), torch.optim.SGD(mlp().parameters()), replicate_group=replicas)
+    errors["nonfinite"] = message(fsdp, shard(mesh["shard"]), nonfinite="pass", replicate_group=replicas)
+    errors["scaler"] = message(fsdp, shard(mesh["shard"]), scaler=1024.0, replicate_group=replicas)
     errors["name"] = message(fsdp, shard(mesh["shard"]), replicate_group="replicate")
     early = mlp()
     sgd = torch.optim.SGD(early.parameters(), lr=0.1)
@@ -230,6 +232,8 @@ EXPECTED = {
     "head": "ValueError: unit=head needs whole attention matrices",
     "differ": r"ranks differ in the config's schedule: rank . has constant:0.9, rank 3 has constant:0.95",
     "text": "TypeError: the config is a text, such as 'frugrad', not a SGD",
+    "nonfinite": "ValueError: nonfinite is 'skip' or 'propagate', not 'pass'",
+    "scaler": r"TypeError: frugrad.torch.fsdp\(\), scaler=: a GradScaler is wanted, not a float",
     "name": "TypeError: replicate_group is a process group, or a mesh of one dimension .*, not a str",
     "early": r"ValueError: the optimizer has no parameter of this model: make it after fully_shard\(\)",
     "part": "ValueError: '0.weight' is not sharded",

@@ -2,10 +2,12 @@
 
 import hashlib
 import io
+import math
 import subprocess
 import sys
 import unittest
 import warnings
+from unittest import mock
 
 import support
 
@@ -37,6 +39,38 @@ def train(net, opt, steps, each=None):
         if each:
             each()
     return loss.item()
+
+
+class _HostScaler(torch.cuda.amp.GradScaler):
+    """The GradScaler of PyTorch before 2.3, which is for GPUs, with what it does there done on the host."""
+
+    def __init__(self, **options):
+        with mock.patch.object(torch.cuda.amp.grad_scaler, "amp_definitely_not_available", return_value=False):
+            super().__init__(**options)
+
+    def scale(self, loss):
+        if self._scale is None:
+            self._lazy_init_scale_growth_tracker(loss.device)
+        return loss * self._scale
+
+    def _unscale_grads_(self, optimizer, factor, found, allow_fp16):
+        grads = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        for grad in grads:
+            found.add_(float(not torch.isfinite(grad).all()))
+            grad.mul_(factor)
+        return {found.device: found} if grads else {}
+
+    def update(self):
+        for state in self._per_optimizer_states.values():
+            self._scale *= 0.5 if sum(map(float, state["found_inf_per_device"].values())) else 1.0
+        self._per_optimizer_states.clear()
+
+
+def scaler_of(**options):
+    """A GradScaler for the host."""
+    if hasattr(getattr(torch, "amp", None), "GradScaler"):
+        return torch.amp.GradScaler("cpu", growth_interval=1000, **options)
+    return _HostScaler(**options)
 
 
 def bits(net):
@@ -176,26 +210,33 @@ class Behaviour(unittest.TestCase):
         self.assertTrue(torch.equal(plain_short.detach().bfloat16(), short.detach()))
 
     def test_grad_scaler(self):
-        scaler_of = getattr(getattr(torch, "amp", None), "GradScaler", None)
-        if scaler_of is None:
-            self.skipTest("GradScaler wants a GPU before torch 2.3")
-        nets = [model(), model()]
-        opts = [SGC(net.parameters(), lr=1e-3) for net in nets]
-        scaler = scaler_of("cpu", init_scale=2.0 ** 10, growth_interval=1000)
-        for step in range(5):
-            for net, opt, scaled in zip(nets, opts, (True, False)):
-                opt.zero_grad()
-                loss = net(batch(step)).pow(2).mean()
-                (scaler.scale(loss) if scaled else loss).backward()
-                scaler.step(opt) if scaled else opt.step()
+        for parallel, unscaled in ((False, False), (True, False), (True, True)):
+            nets = [model(), model()]
+            opts = [SGC(net.parameters(), lr=1e-3, data_parallel=parallel) for net in nets]
+            scaler = scaler_of(init_scale=2.0 ** 10)
+            for step in range(5):
+                for net, opt, scaled in zip(nets, opts, (True, False)):
+                    opt.zero_grad()
+                    loss = net(batch(step)).pow(2).mean()
+                    (scaler.scale(loss) if scaled else loss).backward()
+                    if scaled and unscaled:
+                        scaler.unscale_(opt)
+                    with warnings.catch_warnings():
+                        warnings.simplefilter("error")
+                        scaler.step(opt) if scaled else opt.step()
+                scaler.update()
+            self.assertEqual(bits(nets[0]), bits(nets[1]), (parallel, unscaled))
+            before = bits(nets[0])
+            nets[0][0].weight.grad.fill_(math.inf)
+            scaler.step(opts[0])
             scaler.update()
-        self.assertEqual(bits(nets[0]), bits(nets[1]))
-        before = bits(nets[0])
-        nets[0][0].weight.grad.fill_(float("inf"))
-        scaler.step(opts[0])
-        scaler.update()
-        self.assertEqual(bits(nets[0]), before)
-        self.assertEqual(scaler.get_scale(), 2.0 ** 9)
+            self.assertEqual(bits(nets[0]), before)
+            self.assertEqual(scaler.get_scale(), 2.0 ** 9)
+
+    def test_unknown_arguments_of_a_step_are_refused(self):
+        for parallel, named in ((True, "scaler"), (False, "grad_scaler")):
+            with self.assertRaisesRegex(TypeError, f"argument '?{named}"):
+                SGC(model().parameters(), data_parallel=parallel).step(**{named: None})
 
     def test_a_step_makes_one_library_call_and_few_python_calls_a_parameter(self):
         """Counts, not times: whatever step() does for a parameter it does in at most 25 calls, C functions included."""
@@ -301,9 +342,10 @@ def together():
             p.grad = None
         still = bits(net)
         opt.step()
-        opt.found_inf = torch.tensor(float(rank))  # as GradScaler would
-        net[0].weight.grad = torch.ones(128, 64)
-        opt.step()
+        scaler = scaler_of()
+        scaler.scale(torch.zeros(()))
+        net[0].weight.grad = torch.full((128, 64), math.inf if rank else 1.0)
+        scaler.step(opt)
         out[variant] = dict(traffic, same=same, bits=bits(net), still=still == bits(net))
     dist.destroy_process_group()
     return out

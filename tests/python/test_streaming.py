@@ -1,5 +1,6 @@
 """frugrad.torch.StreamingOptimizer: gradients are compressed in backward one by one, with the library's result."""
 
+import copy
 import gc
 import hashlib
 import io
@@ -182,6 +183,8 @@ class Behaviour(unittest.TestCase):
             with self.assertRaises(ConfigError):
                 StreamingOptimizer(Net().parameters(), **wrong)
         other = Net()
+        with self.assertRaisesRegex(TypeError, "use state_dict"):
+            copy.deepcopy(opt)
         with self.assertRaisesRegex(ValueError, "not one of"):
             foreign = torch.optim.SGD(other.parameters(), 0.1).state_dict()
             StreamingOptimizer(other.parameters()).load_state_dict(foreign)
@@ -190,6 +193,24 @@ class Behaviour(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "sparse"):
             table(torch.tensor([1])).sum().backward()
         del keep
+
+    def test_options_without_effect_are_refused(self):
+        for config in ("reduce=dense", "dense", "reduce=split", "reduce=split,down=1", "reduce=tree", "layers=role",
+                       "layers=budget", "hybrid"):
+            with self.assertRaisesRegex(ValueError, "has no effect"):
+                StreamingOptimizer(Net().parameters(), config=config, optimizer="sgd")
+        for config, why in (("gamma=0.3", "do nothing"), ("layers=sensitivity", "needs a weight"),
+                            ("transform=cosine", "leave it out"), ("reduce=gossip,feedback=none", "has no effect")):
+            with self.assertRaisesRegex(ValueError, why):
+                StreamingOptimizer(Net().parameters(), config=config, optimizer="sgd")
+
+    def test_the_baseline_that_it_names_is_dense(self):
+        ours, plain = Net(), Net()
+        train(ours, StreamingOptimizer(ours.named_parameters(), lr=0.1, config="density=1,feedback=none,value=f32",
+                                       optimizer="sgd"), range(4))
+        train(plain, torch.optim.SGD(plain.parameters(), lr=0.1, momentum=0.9), range(4))
+        for p, q in zip(ours.parameters(), plain.parameters()):
+            self.assertLess(float((p - q).detach().abs().max()), 1e-6)
 
     def test_a_closed_or_deleted_optimizer_does_not_take_gradients(self):
         for end in ("close", "gone"):

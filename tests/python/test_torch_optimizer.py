@@ -1,15 +1,17 @@
 """frugrad.torch.optimizer(): a usual optimizer without a second momentum, at its own rate."""
 
 import copy
+import pickle
 import unittest
 import warnings
+from unittest import mock
 
 import support
 from ddp_helpers import batch, begin, flat, mlp, nn, torch, wrap
 
 import frugrad.torch
 from frugrad.torch.rate_gain import mean_width
-from frugrad.torch import DDPState
+from frugrad.torch import DDPState, _floats
 
 KINDS = {"sgd": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, weight_decay=1e-3),
          "nesterov": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.8, nesterov=True),
@@ -165,6 +167,28 @@ class Alone(unittest.TestCase):
                 for state.step in exchanges:
                     optimizer.step()
             self.assertEqual(len([w for w in shown if "no_sync" in str(w.message)]), warned)
+
+    def test_a_schedule_of_the_momentum_is_warned_of_and_leaves_nothing(self):
+        for cycled, warned in ((False, 0), (True, 1)):
+            model = mlp()
+            optimizer = frugrad.torch.optimizer(model, torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9))
+            DDPState(model, "frugrad", optimizer).compressing = True
+            schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-3, 50, cycle_momentum=cycled)
+            with warnings.catch_warnings(record=True) as shown, mock.patch.object(_floats, "_shown", set()):
+                warnings.simplefilter("always")
+                steps(model, optimizer, 40, schedule)
+            self.assertEqual(len([w for w in shown if "cycle_momentum=False" in str(w.message)]), warned)
+            self.assertLessEqual(len(optimizer._rule._asked), 16 if cycled else 1)
+            group, = (group for group in optimizer.step_groups() if group["momentum"] == 0)
+            given = optimizer.param_groups[0]
+            self.assertAlmostEqual(group["lr"], given["lr"] / (1 - given["momentum"]), delta=1e-6 * group["lr"])
+
+    def test_copies_are_refused(self):
+        model = mlp()
+        optimizer = frugrad.torch.optimizer(model, torch.optim.SGD(model.parameters(), lr=1))
+        for copied in copy.copy, copy.deepcopy, pickle.dumps:
+            with self.assertRaisesRegex(TypeError, "use state_dict"):
+                copied(optimizer)
 
     def test_parameters_of_another_model_and_shared_ones_are_refused(self):
         model = mlp()

@@ -30,7 +30,7 @@ def accelerate(accelerator: Any, model: torch.nn.Module, config: str = "frugrad"
     """Register the hook on what ``accelerator.prepare(model, ...)`` returned, and its state with the accelerator.
 
     ``config`` and ``options`` (total_steps, optimizer, ...) are those of ``DDPState``, which is returned, for
-    ``stats()``. ``accelerator.save_state()`` and ``load_state()`` then take it along, with the residuals of all ranks:
+    ``stats()``. Its ``scaler`` is the accelerator's. ``accelerator.save_state()`` and ``load_state()`` then take it along, with the residuals of all ranks:
     call ``load_state()`` after this. With one process there is nothing to exchange, and the hook is not called.
 
     >>> import accelerate, torch, frugrad.torch
@@ -41,6 +41,7 @@ def accelerate(accelerator: Any, model: torch.nn.Module, config: str = "frugrad"
     >>> state.config.option("feedback")
     'merged'
     """
+    options.setdefault("scaler", getattr(accelerator, "scaler", None))  # of mixed_precision="fp16"
     state = DDPState(model, config, **options)
     if accelerator.num_processes > 1:
         ddp: Any = uncompiled(model)

@@ -16,9 +16,11 @@ from .engine import Engine
 _VERSION = 1
 
 
-def pack(config: str, step: int, total_steps: int, tensors: Sequence[Tensor], ranks: dict, world: int) -> dict:
+def pack(config: str, step: int, total_steps: int, tensors: Sequence[Tensor], ranks: dict, world: int,
+         scale: float) -> dict:
+    """A state; ``scale`` is that of the residuals, by a GradScaler, and 0 without one."""
     return {"frugrad": _VERSION, "config": config, "step": step, "total_steps": total_steps, "world": world,
-            "tensors": [tuple(tensor) for tensor in tensors], "ranks": ranks}
+            "scale": scale, "tensors": [tuple(tensor) for tensor in tensors], "ranks": ranks}
 
 
 def merge(states: Union[dict, Sequence[dict]]) -> dict:

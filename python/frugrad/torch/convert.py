@@ -15,6 +15,7 @@ from .checks import known_classes, refuse_scheduled, require_model, require_opti
 from .rate_gain import RateGain, mean_width
 
 _OWN_MOMENTUM = ("merged", "dgc")  # feedbacks whose residual is a momentum
+_MOST_ASKED = 16  # optimizers of the library that are kept to be asked again
 
 
 def bare(optimizer: Any) -> Any:
@@ -51,6 +52,8 @@ class Rule:
     def _ask(self, text: str) -> RateGain:
         """The gain and the options of one of the library's optimizers."""
         if text not in self._asked:
+            if len(self._asked) == _MOST_ASKED:  # a schedule of the momentum asks for another one at every step
+                self._asked.clear()
             self._asked[text] = RateGain(text, self._config, self._steps, self._width)
         return self._asked[text]
 
@@ -91,6 +94,7 @@ class ConvertedOptimizer(torch.optim.Optimizer):
         self._source: Optional[Any] = None
         self._rule: Optional[Rule] = None
         self._compressed: Set[int] = set()  # ids of the parameters with a residual
+        self._momenta: List[float] = []  # of the param groups that bind() has seen
         self._merged = False  # whether the residual is the momentum by now
         self._unhooked = 0  # steps before any call of the hook
         self._exchanges = 0  # of gradients, until the last step
@@ -110,6 +114,7 @@ class ConvertedOptimizer(torch.optim.Optimizer):
         width = mean_width(tuple(p.shape) for group in self.param_groups for p in group["params"])
         self._source, self._rule = source, Rule(self._inner, config, total_steps, width, self._pretrained)
         self._compressed = set(compressed)
+        self._momenta = [_momentum(group) for group in self.param_groups]
         self._merged = False
 
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
@@ -120,9 +125,11 @@ class ConvertedOptimizer(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         if self._source is not None and self._rule is not None and self._rule.merges:
+            self._merged = self._merged and self._source.compressing  # or an earlier state was loaded
             if not self._merged:
                 self._begin_merging(self._source)
             self._watch_accumulation(self._source.step)
+            self._watch_momentum()
         self._inner.param_groups = self.step_groups()
         self._inner.step()
         return loss
@@ -151,6 +158,12 @@ class ConvertedOptimizer(torch.optim.Optimizer):
                       " residual decays: put all backward passes but the last into `with ddp.no_sync():` (FSDP2:"
                       " set_requires_gradient_sync(False))")
 
+    def _watch_momentum(self) -> None:
+        if self._merged and any(_momentum(group) != before for group, before in zip(self.param_groups, self._momenta)):
+            warn_once("the optimizer's momentum has changed in training, and the decay of the residual, which is the"
+                      " momentum of compressed parameters, has not: make OneCycleLR or CyclicLR with"
+                      " cycle_momentum=False")
+
     def _parts(self, group: Dict[str, Any]) -> List[Dict[str, Any]]:
         """A param group as it is, or its parameters that are sent whole and those that are compressed."""
         if self._rule is None or not self._merged:
@@ -169,6 +182,15 @@ class ConvertedOptimizer(torch.optim.Optimizer):
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
         super().load_state_dict(state_dict)
         self._inner.state = self.state
+
+    def __getstate__(self) -> Dict[str, Any]:
+        raise TypeError("an optimizer of frugrad.torch.optimizer() follows a hook's state and cannot be copied or"
+                        " pickled; use state_dict()")
+
+
+def _momentum(group: Dict[str, Any]) -> float:
+    """SGD's and Muon's momentum, Adam's beta1."""
+    return float(group["momentum"] if "momentum" in group else group["betas"][0])
 
 
 class _GivenStep:

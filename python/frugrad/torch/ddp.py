@@ -87,7 +87,9 @@ class Snapshot(NamedTuple):
     step: int
     dense_left: int
     compressing: bool
-    residuals: Optional[bytes]  # None: nothing has been compressed yet
+    scale: float
+    residuals: Optional[bytes]  # None: nothing has been compressed since a state was loaded, or ever
+    loaded: Optional[dict]
 
 
 class DDPState:
@@ -188,12 +190,16 @@ class DDPState:
         self._begins = True  # the next bucket is the first of a step
         self.nonfinite = "propagate" if scaler is not None else nonfinite
         self._watch: Union[HostWatch, DeviceWatch, None] = None
-        self._scaler, self._scale = scaler, 0.0  # the scale of the residuals
+        self._scaler, self._scale = scaler, 0.0  # the scale of the residuals; 0: none is known
         self._warmup = int(self.config.option("warmup"))
         self.compressing = False  # whether a gradient has been compressed by now
         self._bind(optimizers)
         if sparsify is not None:
             sparsify.bind(self._masks_changed)
+
+    def __deepcopy__(self, _: dict) -> "DDPState":
+        """Itself: a copy of a module that has the state, such as one of averaged weights, exchanges nothing."""
+        return self
 
     def _bind(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
         """Tell optimizers that frugrad.torch.optimizer() made which parameters are compressed, and when."""
@@ -239,13 +245,14 @@ class DDPState:
         if self._engine is None:
             if self._loaded is not None:
                 return dict(self._loaded, step=self.step, ranks=self._loaded_ranks(self._loaded, all_ranks))
-            return checkpoint.pack(self.config.text, self.step, self.total_steps, [], {}, world)
+            return checkpoint.pack(self.config.text, self.step, self.total_steps, [], {}, world, self._scale)
         mine = checkpoint.state_tensor(self._engine)
         if all_ranks:
             ranks = dict(enumerate(self._gather_states(mine)))
         else:
             ranks = {self._exchange.rank: mine}
-        return checkpoint.pack(self.config.text, self.step, self.total_steps, self._engine.tensors, ranks, world)
+        return checkpoint.pack(self.config.text, self.step, self.total_steps, self._engine.tensors, ranks, world,
+                               self._scale)
 
     def _gather_states(self, mine: torch.Tensor) -> List[torch.Tensor]:
         """The states of all ranks."""
@@ -275,10 +282,14 @@ class DDPState:
         """
         self._wait_all()
         whole = self._together(lambda: self._merged(state))
-        self.step, self._loaded = whole["step"], whole
+        self.step, self._loaded, self._scale = whole["step"], whole, float(whole.get("scale", 0.0))
         self._engine, self._first_half, self._error = None, None, None
         self._plans.clear()
-        self._dense_left = 0 if whole["ranks"] and self._known and self._model is not None else self.start_iter
+        self.compressing = False  # until the next gradient is
+        if self._model is None:
+            self._dense_left = self.start_iter
+        else:
+            self._dense_left = 0 if whole["ranks"] else max(0, self.start_iter - self.step)
 
     def _merged(self, state: Union[dict, Sequence[dict]]) -> dict:
         whole = checkpoint.merge(state)
@@ -297,7 +308,7 @@ class DDPState:
         self._wait_all()
         self._raise_device_error()
         saved = self._engine.save() if self._engine is not None else None
-        return Snapshot(self.step, self._dense_left, self.compressing, saved)
+        return Snapshot(self.step, self._dense_left, self.compressing, self._scale, saved, self._loaded)
 
     def rollback(self, snapshot: "Snapshot") -> None:
         """Go back to a snapshot, when the step since then is not to count: its gradient was not applied.
@@ -307,7 +318,12 @@ class DDPState:
         self._wait_all()
         failed, self._error, self._first_half, self._begins = self._failed(), None, None, True
         self.step, self._dense_left, self.compressing = snapshot.step, snapshot.dense_left, snapshot.compressing
+        self._scale = snapshot.scale
         if self._engine is None:
+            return
+        if snapshot.loaded is not None:
+            self._forget_engine(failed)
+            self._loaded = snapshot.loaded
             return
         if failed or snapshot.residuals is None:
             self._engine = self._renewed(self._engine, failed)
@@ -315,6 +331,14 @@ class DDPState:
                 plan.exchange = None
         if snapshot.residuals is not None:
             self._together(functools.partial(self._engine.restore, snapshot.residuals))
+
+    def _forget_engine(self, failed: Optional[BaseException]) -> None:
+        """The next bucket makes an engine, from the state that was loaded."""
+        self._engine = None
+        if isinstance(failed, CommError):
+            self._comm = None
+        for plan in self._plans.values():
+            plan.exchange = None
 
     def _renewed(self, engine: Union[ReducerEngine, DeviceEngine],
                  failed: Optional[BaseException]) -> Union[ReducerEngine, DeviceEngine]:
@@ -411,11 +435,16 @@ class DDPState:
                       " step() of the one that frugrad.torch.optimizer() returned")
         if self._watch is not None:
             self._watch.warn()
-        if self._scaler is not None:
-            scale = self._scaler.get_scale()
-            if self._engine is not None and self._scale not in (0.0, scale):
-                self._engine.scale_residuals(scale / self._scale)
-            self._scale = scale
+        self._rescale()
+
+    def _rescale(self) -> None:
+        """Bring the residuals to the scale of the gradients."""
+        if self._engine is None:
+            return
+        scale = 1.0 if self._scaler is None else self._scaler.get_scale()
+        if self._scale not in (0.0, scale):
+            self._engine.scale_residuals(scale / self._scale)
+        self._scale = scale if self._scaler is not None else 0.0
 
     def _check_ranks(self) -> None:
         """At the first bucket: check that all ranks have the same options."""
@@ -582,6 +611,7 @@ class DDPState:
         engine = self._engine
         if engine is None:
             self._engine = engine = self._first_engine(tensors, device)
+            self._rescale()
         new = [t for t in tensors if t.elements and t.name not in engine.tensor_ranges]
         if new:
             self._start_second()

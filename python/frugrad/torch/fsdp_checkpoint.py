@@ -45,18 +45,18 @@ class Plan(NamedTuple):
     def mesh(self) -> str:
         return f"{self.peers if self.between else 'one'} replica{'s' if self.between else ''} of {self.shards} shards"
 
-    def text(self, step: int) -> str:
-        return json.dumps({"frugrad_fsdp": _VERSION, "step": step, **self._asdict()})
+    def text(self, step: int, scale: float) -> str:
+        return json.dumps({"frugrad_fsdp": _VERSION, "step": step, "scale": scale, **self._asdict()})
 
 
-def read_plan(text: Any) -> Tuple[Plan, int]:
-    """A saved plan, and its step."""
+def read_plan(text: Any) -> Tuple[Plan, int, float]:
+    """A saved plan, its step, and the scale of its residuals."""
     try:
         fields = json.loads(text)
         if fields.pop("frugrad_fsdp") != _VERSION:
             raise ValueError
-        step, units = int(fields.pop("step")), fields.pop("units")
-        return Plan(units=tuple(tuple(_parameter(*row) for row in unit) for unit in units), **fields), step
+        step, scale, units = int(fields.pop("step")), float(fields.pop("scale", 0.0)), fields.pop("units")
+        return Plan(units=tuple(tuple(_parameter(*row) for row in unit) for unit in units), **fields), step, scale
     except (AttributeError, KeyError, TypeError, ValueError):
         raise ValueError("this is no state of frugrad.torch.fsdp, or one of another version") from None
 

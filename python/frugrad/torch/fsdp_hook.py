@@ -6,8 +6,9 @@
     state = frugrad.torch.fsdp(model, "frugrad", optimizer, replicate_group=mesh["replicate"])
 """
 
+import warnings
 from time import perf_counter
-from typing import Any, Callable, Dict, List, Sequence, Union
+from typing import Any, Callable, Dict, List, Sequence, Tuple, Union
 
 import torch
 import torch.distributed as dist
@@ -23,8 +24,10 @@ from .engine import Engine, Range, ReducerBucket, ReducerEngine, compressed_para
 from .exchange import Exchange, config_items, layout_items
 from .fsdp_checkpoint import CheckpointReader, Plan, read_plan, residual_key, restore
 from .fsdp_device import DeviceBucket
+from .fsdp_nonfinite import ModuleWatch
 from .fsdp_scatter import CompressedReduceScatter, ScatterBucket
 from .fsdp_units import Chunk, Unit, find_mesh, find_units
+from .nonfinite import CHOICES
 from .pipeline import Times
 from .roles import uncompiled
 from .transport import Comm, host_group
@@ -32,7 +35,8 @@ from .transport import Comm, host_group
 
 def fsdp(model: torch.nn.Module, config: str = "frugrad",
          optimizer: Union[torch.optim.Optimizer, Sequence[torch.optim.Optimizer], None] = None, *,
-         replicate_group: Any = None, total_steps: int = 0, threads: int = 1, on_gpu: bool = True) -> "FSDPState":
+         replicate_group: Any = None, total_steps: int = 0, threads: int = 1, on_gpu: bool = True,
+         nonfinite: str = "skip", scaler: Any = None) -> "FSDPState":
     """Compress the exchange of gradients of a model that ``fully_shard`` has sharded over one mesh dimension.
 
     model            after all calls of fully_shard
@@ -45,6 +49,11 @@ def fsdp(model: torch.nn.Module, config: str = "frugrad",
     threads          threads of the compressor
     on_gpu           between replicas, compress gradients of a GPU there, if libfrugrad_cuda is found and has kernels
                      for the config, as ``DDPState`` does. False: on the host, with the same bits
+    nonfinite        "skip": a block with a NaN or an infinity is left out, with a warning on its rank. "propagate":
+                     the module's gradient becomes NaN on all ranks that exchange it; costs an exchange of one number
+                     for each module
+    scaler           the GradScaler, if there is one: always give it, as to ``DDPState``. It then sees overflows
+                     (``nonfinite="propagate"``), and when its scale changes, so do the residuals
 
     Collective: all ranks call it, with the same arguments. Replicas get the weights of the first one, as from DDP.
     Gradients become the mean over all ranks, as without it. The residual of a rank belongs to what it compresses: to
@@ -74,14 +83,18 @@ def fsdp(model: torch.nn.Module, config: str = "frugrad",
     """
     model = uncompiled(require_model(model, "frugrad.torch.fsdp()"))
     _refuse(model, "set_custom_reduce_scatter" if replicate_group is None else "set_all_reduce_hook")
-    return FSDPState(model, config, replicate_group, optimizer, total_steps, threads, on_gpu)
+    return FSDPState(model, config, replicate_group, optimizer, total_steps, threads, on_gpu, nonfinite, scaler)
 
 
 class FSDPState:
     """One rank's side of the exchange, made by ``frugrad.torch.fsdp()``, which has an example."""
 
     def __init__(self, model: torch.nn.Module, config: str, replicate_group: Any, optimizer: Any, total_steps: int,
-                 threads: int, on_gpu: bool):
+                 threads: int, on_gpu: bool, nonfinite: str, scaler: Any):
+        if nonfinite not in CHOICES:
+            raise ValueError(f"nonfinite is 'skip' or 'propagate', not {nonfinite!r}")
+        if scaler is not None and not hasattr(scaler, "get_scale"):
+            raise TypeError(f"frugrad.torch.fsdp(), scaler=: a GradScaler is wanted, not a {type(scaler).__name__}")
         if total_steps < 0:
             raise ValueError(f"total_steps ({total_steps}) must not be negative")
         optimizers = listed(optimizer, "frugrad.torch.fsdp()")
@@ -99,6 +112,8 @@ class FSDPState:
         self._plan = Plan(self.config.text, total_steps, between, self._peers.size, self._shards.size,
                           tuple(tuple(unit.trained()) for unit in self._units))
         self._piece = self._shards.rank if between else 0
+        self.nonfinite = "propagate" if scaler is not None else nonfinite
+        self._scaler, self._scale = scaler, 0.0  # the scale of the residuals; 0: none is known
         self._agree()
         if between:
             self._share_weights()
@@ -107,12 +122,14 @@ class FSDPState:
         self._warmup = int(self.config.option("warmup"))
         self._bind(optimizers)
         for unit in self._units:
+            unit.watch = ModuleWatch(self._engine, self._peers, self.nonfinite == "propagate")
             self._register(unit)
 
     def _agree(self) -> None:
         """Check that all ranks were given the same."""
         plan = self._plan
         items = {**config_items(self.config), "total_steps": plan.total_steps, "what is compressed": plan.mesh(),
+                 "nonfinite": self.nonfinite,
                  **layout_items(Tensor(p.name, p.shape) for unit in plan.units for p in unit)}
         self._peers.together(lambda: self._shards.agree(items))
         self._shards.together(lambda: self._peers.agree(items))
@@ -144,6 +161,11 @@ class FSDPState:
         named = [(name, p) for unit in self._units for name, p in unit.parameters()]
         refuse_other_parameters(optimizers, (p for _, p in named),
                                 "make it after fully_shard(), and after to_empty(), which replace parameters")
+        if not compressed and self.config.option("reduce") != "dense":
+            largest = max((t.elements for t in tensors.values() if len(t.shape) > 1), default=0)
+            warnings.warn("nothing is compressed: all shards are vectors or have fewer than"
+                          f" {self.config.option('min_size')} entries (min_size), which are sent whole; the largest"
+                          f" shard of a matrix has {largest}", stacklevel=4)
         ids = {id(p) for name, p in named if name in compressed}
         for each in optimizers:
             if isinstance(each, ConvertedOptimizer):
@@ -170,13 +192,15 @@ class FSDPState:
             self._check_weights()
         if unit.exchange is None:
             unit.exchange = self._bucket(unit)
-        if unit.step == self.step and isinstance(self._engine, DeviceEngine):
-            self._begin_step(self._engine)
+        if unit.step == self.step:
+            self._begin_step()
         try:
             floats = self._floats(unit, output)
         except Exception as error:
             unit.exchange.fail(unit.step, error)
+        unit.watch.begin(floats)
         unit.exchange.run(unit.step, floats, unit.times)
+        unit.watch.end(floats)
         if floats is not output:
             output.copy_(floats)
         unit.count(output.numel(), begun)
@@ -189,25 +213,55 @@ class FSDPState:
         sizes = [Chunk(p, self._piece, self._plan.shards).elements for p in unit.trained()]
         return DeviceBucket(self._engine, self._peers, ranges, sizes)
 
-    def _begin_step(self, engine: DeviceEngine) -> None:
-        """On a GPU, at the first module of a step: raise the errors of the step before."""
-        engine.count(self.step)
+    def _begin_step(self) -> None:
+        """At the first module of a step."""
+        self._raise_device_error()
+        self._warn_of_skipped()
+        self._rescale()
+        if isinstance(self._engine, DeviceEngine):
+            self._engine.count(self.step)
+
+    def _raise_device_error(self) -> None:
+        """On a GPU: wait, and raise the errors of frames of the step before."""
+        if not isinstance(self._engine, DeviceEngine):
+            return
         try:
-            engine.check_frames()
-        except ValueError:
+            self._engine.check_frames()
+        except ValueError as error:
             for unit in self._units:
                 if unit.exchange is not None:
                     unit.exchange.raise_rank_error()
-            raise
+            raise type(error)(f"step {self.step - 1}: {error}") from None
+
+    def _warn_of_skipped(self) -> None:
+        """Warn of NaN and infinities of the step before that nobody was told of."""
+        names = [unit.name for unit in self._units if unit.watch.found()]
+        if names:
+            more = f" and of {len(names) - 1} more modules" if len(names) > 1 else ""
+            warnings.warn(f"rank {dist.get_rank()}, step {self.step - 1}: the gradient of '{names[0]}'{more} was NaN or"
+                          " infinite, and skipped: that part of it was not sent. frugrad.torch.fsdp(...,"
+                          " nonfinite='propagate') has all ranks see it, as without compression; with a GradScaler give"
+                          " scaler=...", stacklevel=4)
+
+    def _rescale(self) -> None:
+        """Bring the residuals to the scale of the gradients."""
+        scale = 1.0 if self._scaler is None else self._scaler.get_scale()
+        if self._scale not in (0.0, scale):
+            self._engine.scale_residuals(scale / self._scale)
+        self._scale = scale if self._scaler is not None else 0.0
 
     def _scatter(self, unit: Unit, output: torch.Tensor, values: torch.Tensor, scale: float) -> None:
         """The reduce-scatter: make this rank's shard of the gradient the sum over ranks, times ``scale``."""
         begun = perf_counter()
         if unit.exchange is None:
             unit.exchange = ScatterBucket(self._engine, self._peers, self._rows(unit))
+        if unit.step == self.step:
+            self._begin_step()
         on_host = output.dtype == torch.float32 and output.device.type == "cpu"
         result = output if on_host else torch.empty(output.numel())
+        unit.watch.begin(values)
         unit.exchange.run(unit.step, lambda: self._floats(unit, values), result, scale, unit.times)
+        unit.watch.end(result)
         if result is not output:
             output.copy_(result)
         unit.count(output.numel(), begun)
@@ -251,9 +305,11 @@ class FSDPState:
     def state_dict(self) -> dict:
         """This rank's state, for ``torch.distributed.checkpoint.save``, which writes those of all ranks.
 
-        It has a text and a tensor of bytes, whose name is different on each rank. Not during a backward pass.
+        It has a text and a tensor of bytes, whose name is different on each rank. Not during a backward pass. On a GPU
+        it raises, on the ranks that received it, if a frame of the last step was damaged.
         """
-        return {"plan": self._plan.text(self.step),
+        self._raise_device_error()
+        return {"plan": self._plan.text(self.step, self._scale),
                 residual_key(self._peers.rank, self._piece): bytes_tensor(self._engine.save())}
 
     def load_state_dict(self, state: dict) -> None:
@@ -276,16 +332,18 @@ class FSDPState:
 
     def _restore(self, text: Union[Any, Callable[[], Any]], tensor: Callable[[str], torch.Tensor]) -> None:
         """Restore from saved texts and tensors, or raise on all ranks."""
-        step = self._shards.together(lambda: self._peers.together(lambda: self._restore_mine(text, tensor)))
+        step, self._scale = self._shards.together(
+            lambda: self._peers.together(lambda: self._restore_mine(text, tensor)))
         for unit in self._units:
             unit.step = step
 
-    def _restore_mine(self, text: Union[Any, Callable[[], Any]], tensor: Callable[[str], torch.Tensor]) -> int:
-        """Restore this rank's residuals; returns the step."""
-        saved, step = read_plan(text() if callable(text) else text)
+    def _restore_mine(self, text: Union[Any, Callable[[], Any]],
+                      tensor: Callable[[str], torch.Tensor]) -> Tuple[int, float]:
+        """Restore this rank's residuals; returns the step and their scale."""
+        saved, step, scale = read_plan(text() if callable(text) else text)
         restore(self._engine, self._plan, self._peers.rank, self._piece, saved,
                 lambda peer, piece: tensor(residual_key(peer, piece)))
-        return step
+        return step, scale
 
     def residuals(self) -> Dict[str, torch.Tensor]:
         """This rank's residuals by parameter, as float32: of its shards, or of whole parameters in a reduce-scatter."""
@@ -305,6 +363,8 @@ class FSDPState:
         bytes_sent and bytes_dense are those to each other rank, on average: of this rank's shard between replicas, of
         the other rank's in a reduce-scatter.
         """
+        self._raise_device_error()
+        self._warn_of_skipped()
         rows = [dict(unit.times.as_dict(), module=unit.name) for unit in self._units]
         total = {key: sum(row[key] for row in rows) for key in Times.__slots__}
         inner = self._engine.stats()

@@ -13,6 +13,7 @@ import torch
 import torch.nn as nn
 
 from .._core import Tensor
+from .fsdp_nonfinite import ModuleWatch
 from .pipeline import Times
 from .roles import describe
 
@@ -73,6 +74,7 @@ class Unit:
         self._parameters = {id(p): parameters[id(p.sharded_param)] for p in self._sharded()}
         self.step, self.times, self._elapsed = 0, Times(), 0.0
         self.exchange: Any = None
+        self.watch: ModuleWatch  # set when there is an engine
         self.entries = 0  # that are exchanged, with padding
         self.stage: Optional[torch.Tensor] = None  # a float32 copy of gradients in other types or on a GPU
 

@@ -165,15 +165,21 @@ class SGC(torch.optim.Optimizer):
 
     # ---- a step
 
-    def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
-        """Update the weights. With data_parallel all processes of the group call it."""
+    def step(self, closure: Optional[Callable[[], Any]] = None, **scaling: Any) -> Any:
+        """Update the weights. With data_parallel all processes of the group call it.
+
+        scaling   a GradScaler of PyTorch 1.13 gives itself, as grad_scaler. Later ones would, and warn, if it was named
+        """
+        unknown = set(scaling) - ({"grad_scaler"} if self._exchange else set())
+        if unknown:
+            raise TypeError(f"SGC.step() has no argument {', '.join(sorted(unknown))}")
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
         with torch.no_grad():
             if self._exchange:
-                self._step_together(self._exchange)
+                self._step_together(self._exchange, *self._scale_and_overflow(scaling.get("grad_scaler")))
             else:
                 self._step_alone()
         return loss
@@ -203,19 +209,27 @@ class SGC(torch.optim.Optimizer):
                     due.append(_Due(part, i, float(group["lr"]), measured))
         return due
 
-    def _step_together(self, exchange: _group.Group) -> None:
+    def _scale_and_overflow(self, scaler: Optional[Any]) -> Tuple[Optional[float], float]:
+        """What gradients are still to be divided by, and above 0 if any is not finite: of a GradScaler."""
+        if scaler is None:  # or PyTorch 2.0 or later, where it has set these
+            scale, found = getattr(self, "grad_scale", None), getattr(self, "found_inf", 0.0)
+            return None if scale is None else float(scale), float(found)
+        unscaled = scaler._found_inf_per_device(self)  # empty unless unscale_() was called
+        found = unscaled or scaler._check_inf_per_device(self)
+        return None if unscaled else scaler.get_scale(), sum(float(each) for each in found.values())
+
+    def _step_together(self, exchange: _group.Group, scale: Optional[float], overflow: float) -> None:
         """One sum over all: measurements, a number for each parameter (who has a gradient), and one for overflow."""
         due = self._due()
         flat = torch.zeros(sum(d.measured for d in due) + len(due) + 1)
-        scale, infinite = getattr(self, "grad_scale", None), getattr(self, "found_inf", None)
         tail = flat.numel() - len(due) - 1
-        flat[-1] = 0.0 if infinite is None else float(infinite)
+        flat[-1] = overflow
         at = 0
         for number, d in enumerate(due):
             p = d.part.params[d.i]
             if p.grad is not None:
                 check_gradient(p.grad, f"parameter {d.i}")
-                grad = as_floats(p.grad if scale is None else p.grad.float() / float(scale))
+                grad = as_floats(p.grad if scale is None else p.grad.float() / scale)
                 d.part.optimizer.measure(d.part.steps[d.i], d.part.begins[d.i], d.part.counts[d.i], grad.data_ptr(),
                                          flat.data_ptr() + 4 * at)
                 flat[tail + number] = 1.0

@@ -15,6 +15,7 @@ from .. import _core
 from .._lib import FrugradError, lib
 from ._floats import as_floats, bytes_tensor, check_gradient, check_parameter, put_back, tensor_bytes
 from ._group import AllGather, Group
+from .config import unsupported_option
 from .exchange import Exchange, config_items, layout_items
 
 _STATE = "frugrad"  # where a group's state is in a state_dict
@@ -99,7 +100,8 @@ class StreamingOptimizer(torch.optim.Optimizer):
 
     params        parameters, named parameters, or param groups of either with their own lr and weight_decay. Those with
                   requires_grad=False when the optimizer is made are not changed
-    config        how to compress, as for the hook; feedback=merged (the default) fits "merged" and "adam-merged"
+    config        how to compress, as for the hook, with reduce=gather; feedback=merged (the default) fits "merged" and
+                  "adam-merged". Options that compare tensors, or need their roles, are refused
     optimizer     "merged": SGD with momentum 0.9, which is in the residual; rates are those of torch.optim.SGD.
                   "adam-merged": Adam with one byte more a parameter. "muon-merged": Muon without a state for
                   matrices, at rates of AdamW; it needs named parameters to tell embeddings and heads from the body, and
@@ -134,10 +136,7 @@ class StreamingOptimizer(torch.optim.Optimizer):
                  weight_decay: float = 0.0, total_steps: int = 0, threads: Optional[int] = None,
                  process_group: Optional[Any] = None):
         self.config, self.optimizer, self.total_steps = _core.Config(config, optimizer), optimizer, total_steps
-        if self.config.option("transform") != "off":
-            raise ValueError("transform is done by the trainers; StreamingOptimizer does not have it: leave it out")
-        if self.config.option("local") != "0":
-            raise ValueError("StreamingOptimizer exchanges gradients at every step; LocalSteps has local steps")
+        _check_options(self.config)
         self.group, self.threads = Group(process_group), threads or torch.get_num_threads()
         self._parts: List[_Part] = []
         self._hooks: List[Any] = []
@@ -333,6 +332,24 @@ class StreamingOptimizer(torch.optim.Optimizer):
     def __getstate__(self) -> Dict[str, Any]:
         raise TypeError("StreamingOptimizer holds memory of the library and cannot be copied or pickled; use"
                         " state_dict()")
+
+
+def _check_options(config: _core.Config) -> None:
+    """Refuse options that would have no effect."""
+    if config.option("transform") != "off":
+        raise ValueError("transform is done by the trainers; StreamingOptimizer does not have it: leave it out")
+    if config.option("local") != "0":
+        raise ValueError("StreamingOptimizer exchanges gradients at every step; LocalSteps has local steps")
+    if unsupported_option(config):
+        raise ValueError(unsupported_option(config))
+    if config.option("reduce") != "gather":
+        raise ValueError(f"reduce={config.option('reduce')} has no effect: StreamingOptimizer gathers the frames of all"
+                         " processes; leave it out. Its baseline is density=1,feedback=none,value=f32 with"
+                         " optimizer='sgd'")
+    for name, value in (("layers", "role"), ("layers", "budget"), ("segment", "all")):
+        if config.option(name) == value:
+            raise ValueError(f"{name}={value} has no effect: StreamingOptimizer compresses tensors one by one, without"
+                             " their roles; choose layers=even, and segment=tensor or block")
 
 
 class _Hook:

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 struct fgio_metrics {
@@ -52,6 +53,9 @@ static int copy_lines(FILE *from, const char *path, uint64_t resumed, fgio_write
 /* Drop the lines of steps after the one resumed from. */
 static int drop_later_steps(const char *path, uint64_t resumed) {
     fgio_writer writer;
+    struct stat st;
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) /* a pipe has no lines of before, and reading it would wait */
+        return FGIO_EXIT_OK;
     FILE *from = fopen(path, "rbe");
     if (from == NULL)
         return errno == ENOENT ? FGIO_EXIT_OK : fgio_error("%s: cannot open: %s", path, strerror(errno));

@@ -191,9 +191,15 @@ static int resolve_length(fgp_request *r) {
     return FGIO_EXIT_OK;
 }
 
-static int is_directory(const char *path) {
+/* Whether a path to resume from names a directory. Worker 0's files may be missing where others run: then its text says
+ * so, that all may agree. */
+static int names_directory(const char *path) {
+    static const char suffix[] = ".safetensors";
     struct stat st;
-    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+    size_t length = strlen(path), tail = sizeof suffix - 1;
+    if (stat(path, &st) == 0)
+        return S_ISDIR(st.st_mode);
+    return length < tail || strcmp(path + length - tail, suffix) != 0;
 }
 
 /* Whether two paths name the same directory, which may not exist yet. */
@@ -224,7 +230,7 @@ static int resolve_resume(fgp_request *r) {
         }
     }
     job->resume_if_any = job->save != NULL && same_directory(job->save, job->resume);
-    if (has(&r->args, "save") && job->save == NULL && is_directory(job->resume))
+    if (has(&r->args, "save") && job->save == NULL && names_directory(job->resume))
         job->save = job->resume;
     if (job->resume_if_any)
         return FGIO_EXIT_OK;
@@ -284,6 +290,7 @@ static int check_idle_options(const fgp_request *r) {
         {"eval-batches", !job->eval, "does nothing with --no-eval"},
         {"judge", !job->eval, "does nothing with --no-eval"},
         {"no-overlap", job->alone, "does nothing with --alone, which exchanges nothing"},
+        {"metrics-layers", job->alone, "does nothing with --alone, which exchanges nothing"},
     };
     for (size_t i = 0; i < COUNT(options); i++)
         if (options[i].unused_option && given(&r->args, options[i].option))

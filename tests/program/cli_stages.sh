@@ -117,6 +117,7 @@ refused 'a stage needs the activations' --stages 2 --alone
 refused "expected dense or a config string" --stages 2 --stage-config dense/
 refused "at most two configs" --stages 2 --stage-config dense/dense/dense
 refused 'has no effect on activations that are not compressed' --stages 2 --stage-config dense --stage-feedback sample
+refused 'a batch of 8 has some of the 3 samples twice' --stages 2 --stage-config density=1 --stage-feedback sample --samples 3
 refused 'from 2 to 64' --stages 1
 refused 'can be divided into at most' --stages 60
 

@@ -122,6 +122,39 @@ kill_9 killed.err
     fail "going on after kill -9 fails: $(cat killed.err)"
 same_end killed
 
+# -- metrics into a pipe, also of a run that resumes: every line arrives, and nobody waits
+mkfifo pipe
+for more in '--steps 5' '--steps 7 --resume'; do
+    timeout 60 cat pipe >piped &
+    child=$!
+    timeout 60 "$FRUGRAD" train $common --no-eval --quiet --save pipes $more --metrics pipe >piped.txt 2>&1 || fail "a pipe: $(cat piped.txt)"
+    wait $child || fail "the reader of a pipe"
+    grep -q '"step":5' piped || [ "$more" != '--steps 5' ] || fail "a pipe: $(cat piped)"
+done
+grep -q '"step":7' piped || fail "a pipe of a run that resumes: $(cat piped)"
+
+# -- an image that cannot be read by the evaluation: the training before it is saved
+mkdir -p images/{train,val}/{a,b}
+python3 - <<'PY'
+import struct, zlib
+def chunk(kind, data):
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+for folder, shade in (("a", 40), ("b", 200)):
+    for split in ("train", "val"):
+        for i in range(4):
+            rows = b"".join(b"\0" + bytes((shade + i + k) % 256 for k in range(96)) for _ in range(32))
+            png = (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 32, 32, 8, 2, 0, 0, 0))
+                   + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+            open(f"images/{split}/{folder}/{i}.png", "wb").write(png[:60] if (split, folder, i) == ("val", "b", 2) else png)
+PY
+code=0
+"$FRUGRAD" train --model resnet20 --data images --batch 4 --epochs 1 --save images.run --quiet >images.txt 2>images.err || code=$?
+[ $code = 1 ] && grep -q 'val/b/2.png: invalid PNG' images.err || fail "an image that cannot be read: $code $(cat images.err)"
+ls images.run/step-000000002.safetensors >/dev/null || fail "an image that cannot be read: the training before it is lost"
+cp images/val/b/1.png images/val/b/2.png
+"$FRUGRAD" train --model resnet20 --data images --batch 4 --epochs 1 --resume images.run --quiet >images.txt 2>&1 || fail "$(cat images.txt)"
+grep -q accuracy images.txt || fail "a run at its end is not evaluated: $(cat images.txt)"
+
 # -- one command for the first start and every restart, killed before the first checkpoint and after; with threads and
 # -- processes
 mpi=
@@ -231,8 +264,14 @@ if [ -x "$mpi" ] && command -v mpirun >/dev/null; then
         fail "mpirun fails: $(cat mpi.err)"
     python3 -c 'import json; assert json.load(open("mpi.json"))["workers"] == 2' || fail "mpirun: $(cat mpi.json)"
     cmp -s whole/$last mpi/$last || fail "processes give other weights than threads"
+    mkdir here there # of which only worker 0 has the checkpoints
+    (cd here && "$FRUGRAD" train $common --workers 2 --steps 3 --save run --quiet >/dev/null) || fail "three steps"
+    timeout 60 mpirun -n 1 -wdir here "$FRUGRAD" train $common --steps 6 --resume run --quiet : \
+        -n 1 -wdir there "$FRUGRAD" train $common --steps 6 --resume run --quiet >odd.txt 2>odd.err || fail "$(cat odd.err)"
+    ls here/run/step-000000006.safetensors >/dev/null && [ ! -e there/run ] || fail "resuming from worker 0's directory"
     gossip="$common --steps 20 --method gsgd --eval-every 10 --quiet"
-    "$FRUGRAD" train $gossip --workers 3 --save gossip >gossip.txt || fail "gossip"
+    "$FRUGRAD" train $gossip --workers 3 --save gossip --metrics gossip.jsonl --metrics-layers >gossip.txt || fail "gossip"
+    grep -q '"kind":"layers"' gossip.jsonl || fail "gossip has no densities of layers: $(head -3 gossip.jsonl)"
     grep -q 'by gossip; evaluated is the mean of all workers' gossip.txt || fail "gossip: $(cat gossip.txt)"
     timeout 60 mpirun -n 3 "$FRUGRAD" train $gossip --save gossip-mpi >gossip.txt 2>mpi.err || fail "$(cat mpi.err)"
     cmp -s gossip/step-000000020.safetensors gossip-mpi/step-000000020.safetensors ||

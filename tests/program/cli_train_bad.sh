@@ -43,6 +43,7 @@ train 2 'have no effect without reduce=gossip' --method frugrad,gamma=0.5
 train 2 -- '--keep is about checkpoints' --keep 2
 train 2 -- '--eval-every does nothing' --no-eval --eval-every 2
 train 2 -- '--no-overlap does nothing' --alone --no-overlap
+train 2 -- '--metrics-layers does nothing' --alone --metrics m --metrics-layers
 wrong 2 -- '--augment is for images' train --model gpt2-nano --steps 1 --augment none
 wrong 2 -- '--samples is for builtin data' train --model lenet --data fashion-mnist --samples 100 --steps 1
 train 2 'ef21 sends changes' --method frugrad,feedback=ef21 --optimizer sgd

@@ -37,6 +37,7 @@ typedef struct fgt_checkpoint_state {
     float *outer;                /* momentum of local steps, a float per parameter; or NULL */
     /* Pipeline stages: */
     bool stages;            /* each worker has its own weights, running statistics (fgt_param.stage) and states */
+    uint32_t node;          /* workers of a node, one of which has the residual of an entry; 0: each has one */
     float *memory;          /* of samples; or NULL */
     uint64_t memory_floats; /* the same on all workers */
     /* Sparse weights (sparse/sparse_weights.h); NULL: not saved, not restored. */

@@ -4,8 +4,9 @@
  *
  * With another number of workers no residual fits a worker. The residuals of the old workers were to change the weights
  * by their mean, so every new worker gets that mean: the mean over the new workers is then the same, up to the rounding
- * of the residual's format. Each worker restores one old state after the other, sums the residuals, and keeps the rest
- * of the last state (masks, norms), which hardly differs between workers.
+ * of the residual's format. With reduce=nodes it is the mean of those that have the residual of an entry, one a node.
+ * Each worker restores one old state after the other, sums the residuals, and keeps the rest of the last state (masks,
+ * norms), which hardly differs between workers.
  */
 #include "trainer/checkpoint/checkpoint_parts.h"
 
@@ -101,7 +102,8 @@ static int find_part(const fgt_checkpoint *c, fgt_checkpoint_part *part) {
                           fgio_shape_text(want->ndim, want->shape, wants, sizeof wants));
     if (!same)
         return fgio_error("%s: '%s' has %" PRIu64 " bytes, this run's has %" PRIu64
-                          ": it was written with another method, optimizer or model, or by another version",
+                          ": it was written with another method, optimizer, model or number of steps, or by another "
+                          "version",
                           file->path, want->name, item->count * fgio_dtype_size(item->dtype), part->bytes);
     part->item.offset = item->offset;
     return FGIO_EXIT_OK;
@@ -152,7 +154,8 @@ static int add_residual(restore_state *r) {
 }
 
 static int set_mean_residual(restore_state *r) {
-    float old = (float)r->file->workers;
+    uint32_t node = r->state->node ? r->state->node : 1;
+    float old = (float)r->file->workers / (float)node; /* that had a residual */
     for (const fgt_param *p = r->state->graph->params; p != NULL; p = next_range(r, p)) {
         frug_range range = range_of(r, p);
         float *residual_sum = r->residual_sum + range.begin;

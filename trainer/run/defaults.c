@@ -173,6 +173,12 @@ static double option_value(const char *text, const char *name) {
     return at ? strtod(at + 1 + strlen(key), NULL) : 0;
 }
 
+/* Whether an optimizer has the residual for its momentum. */
+static bool leaves_momentum(const char *optimizer) {
+    return starts_with(optimizer, "merged") || starts_with(optimizer, "adam-merged") ||
+           (starts_with(optimizer, "muon-merged") && option_value(optimizer, "momentum") == 0);
+}
+
 void fgt_warn_optimizer(const fgt_job *job, const fgt_model *model, const frug_config *config, const char *optimizer) {
     bool workers_keep_momentum = keeps_momentum(config) && !fgt_option_is(config, "reduce", "dense") && !job->alone;
     const char *recommended = default_optimizer(job, model->task, config);
@@ -185,7 +191,7 @@ void fgt_warn_optimizer(const fgt_job *job, const fgt_model *model, const frug_c
         fgio_hint("momentum is applied twice: by the workers' feedback buffer and by --optimizer %s; "
                   "the default here is %s",
                   job->optimizer, recommended);
-    if (!workers_keep_momentum && starts_with(optimizer, "adam-merged"))
+    if (!workers_keep_momentum && leaves_momentum(optimizer))
         fgio_hint("no momentum: --optimizer %s leaves it to feedback=merged, and --method %s has another feedback; "
                   "the default here is %s",
                   job->optimizer, job->method, recommended);

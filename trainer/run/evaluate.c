@@ -156,7 +156,7 @@ static fgt_eval_result make_result(const fgt_worker *w, fgt_split split, const f
                              .asked = s->count};
 }
 
-int fgt_worker_evaluate(fgt_worker *w, fgt_split split, fgt_eval_result *quality) {
+int fgt_worker_evaluate(fgt_worker *w, fgt_split split, fgt_eval_result *quality, bool *together) {
     worker_score mine = {0}, *all = calloc((size_t)w->size, sizeof *all);
     fgt_score sum = {0};
     float *own = NULL;
@@ -174,6 +174,7 @@ int fgt_worker_evaluate(fgt_worker *w, fgt_split split, fgt_eval_result *quality
         failed |= all[i].status != FGIO_EXIT_OK;
         w->interrupted |= all[i].stopped;
     }
+    *together = status == FRUG_OK && !(w->pipeline && fgt_pipeline_has_failed(w->pipeline));
     fgt_worker_restore_buffers(w);
     if (own)
         memcpy(w->graph->weights, own, (size_t)w->graph->elements * sizeof *own);

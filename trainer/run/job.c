@@ -372,8 +372,9 @@ static int evaluate_worker(frug_comm *comm, void *shared) {
     if (status == FGIO_EXIT_OK && run->job->activations > 0)
         status = fgt_worker_collective(&w, fgt_worker_calibrate);
     double start = frugi_clock();
+    bool together;
     if (status == FGIO_EXIT_OK)
-        status = fgt_worker_evaluate(&w, split, &quality);
+        status = fgt_worker_evaluate(&w, split, &quality, &together);
     if (status == FGIO_EXIT_OK && w.rank == 0) {
         *run->quality = quality;
         run->report->seconds = frugi_clock() - start;

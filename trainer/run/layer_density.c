@@ -26,7 +26,10 @@ static double density_of(const frug_compressor *c, uint64_t step, size_t i) {
 
 void fgt_layer_density_report(const fgt_worker *w) {
     const fgt_job_callbacks *callbacks = w->run->callbacks;
-    if (callbacks == NULL || callbacks->layers == NULL || w->reducer == NULL ||
+    const frug_compressor *compressor = w->reducer  ? frug_reducer_compressor(w->reducer)
+                                        : w->gossip ? frug_gossip_compressor(w->gossip)
+                                                    : NULL;
+    if (callbacks == NULL || callbacks->layers == NULL || compressor == NULL ||
         !fgt_layer_density_due(w->step, w->steps))
         return;
     uint64_t every = fgt_local_options_of(w->run->config).every;
@@ -39,7 +42,7 @@ void fgt_layer_density_report(const fgt_worker *w) {
         frug_tensor tensor = FRUG_TENSOR_INIT;
         frug_layout_get(layout, i, &tensor);
         name[i] = tensor.name != NULL ? tensor.name : "";
-        share[i] = density_of(frug_reducer_compressor(w->reducer), step, i);
+        share[i] = density_of(compressor, step, i);
     }
     if (share != NULL && name != NULL)
         callbacks->layers(callbacks->ctx, w->step, name, share, count);

@@ -12,6 +12,7 @@
 #include "io/files.h"
 #include "io/json.h"
 #include "io/tensor_file.h"
+#include "trainer/run/defaults.h"
 #include "trainer/run/worker_group.h"
 
 #include <errno.h>
@@ -239,6 +240,10 @@ static void collect_metadata(const fgt_worker *w, metadata_builder *metadata) {
     }
 }
 
+static uint32_t node_of(const frug_config *config) {
+    return fgt_option_is(config, "reduce", "nodes") ? (uint32_t)strtoul(frug_config_get(config, "node"), NULL, 10) : 0;
+}
+
 static fgt_checkpoint_state checkpoint_state_of(const fgt_worker *w) {
     bool residual = w->reducer && !w->run->job->tune; /* a dense exchange has no residual */
     fgt_checkpoint_state state = {.comm = w->comm,
@@ -247,6 +252,7 @@ static fgt_checkpoint_state checkpoint_state_of(const fgt_worker *w) {
                                   .optimizer = w->optimizer,
                                   .own_optimizer = w->local != NULL || w->pipeline != NULL,
                                   .outer = fgt_local_momentum(w->local),
+                                  .node = node_of(w->run->config),
                                   .master = w->master.weights};
     if (w->pipeline) {
         state.stages = true;

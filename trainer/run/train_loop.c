@@ -304,10 +304,11 @@ static int not_finite_error(const fgt_worker *w, const char *what) {
                       (unsigned long long)w->step);
 }
 
-static int evaluate_and_report(fgt_worker *w, bool at_end, fgt_eval_result *to) {
+/* `sound`: whether a checkpoint is worth writing, and can be; a sample that cannot be read does not change that. */
+static int evaluate_and_report(fgt_worker *w, bool at_end, fgt_eval_result *to, bool *sound) {
     const fgt_job_callbacks *callbacks = w->run->callbacks;
     fgt_eval_result quality;
-    int status = fgt_worker_evaluate(w, fgt_worker_eval_split(w, at_end), &quality);
+    int status = fgt_worker_evaluate(w, fgt_worker_eval_split(w, at_end), &quality, sound);
     if (status == FGIO_EXIT_OK && w->interrupted)
         return FGIO_EXIT_OK; /* what was scored is not the whole split */
     if (status == FGIO_EXIT_OK && w->rank == 0) {
@@ -315,8 +316,10 @@ static int evaluate_and_report(fgt_worker *w, bool at_end, fgt_eval_result *to) 
         if (callbacks && callbacks->quality)
             callbacks->quality(callbacks->ctx, &quality);
     }
-    if (status == FGIO_EXIT_OK && !isfinite(quality.loss))
+    if (status == FGIO_EXIT_OK && !isfinite(quality.loss)) {
+        *sound = false;
         return w->rank == 0 ? not_finite_error(w, "loss of the evaluation") : FGIO_EXIT_FAIL;
+    }
     return status;
 }
 
@@ -337,19 +340,23 @@ static int evaluate_and_save(fgt_worker *w) {
     frug_status averaged =
         w->gossip && end ? fgt_worker_average(w) : FRUG_OK; /* the result is the mean of all workers */
     int status = averaged == FRUG_OK ? FGIO_EXIT_OK : fgt_worker_error(w, "mean of all workers", averaged);
-    if (status == FGIO_EXIT_OK && job->eval && !w->interrupted && (end || is_due(w, job->eval_every)))
-        status = evaluate_and_report(w, end, &w->run->report->quality);
-    if (status == FGIO_EXIT_OK && job->save && (end || (!w->gossip && (w->interrupted || is_due(w, job->save_every)))))
-        status = save_checkpoint(w);
+    bool sound = status == FGIO_EXIT_OK;
+    if (sound && job->eval && !w->interrupted && (end || is_due(w, job->eval_every)))
+        status = evaluate_and_report(w, end, &w->run->report->quality, &sound);
+    if (sound && job->save && (end || (!w->gossip && (w->interrupted || is_due(w, job->save_every))))) {
+        int saved = save_checkpoint(w);
+        status = status == FGIO_EXIT_OK ? saved : status;
+    }
     return status;
 }
 
 /* A run that was already at its end is still evaluated, and one that fine-tunes is evaluated before the first step. */
 static int evaluate_before_training(fgt_worker *w) {
     const fgt_job *job = w->run->job;
+    bool sound;
     if (job->eval && w->step == w->steps)
-        return evaluate_and_report(w, true, &w->run->report->quality);
-    return job->eval && job->tune && w->step == 0 ? evaluate_and_report(w, true, &w->run->report->before)
+        return evaluate_and_report(w, true, &w->run->report->quality, &sound);
+    return job->eval && job->tune && w->step == 0 ? evaluate_and_report(w, true, &w->run->report->before, &sound)
                                                   : FGIO_EXIT_OK;
 }
 

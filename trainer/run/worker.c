@@ -220,6 +220,10 @@ static int check_samples_repeat(const fgt_worker *w) {
         return fgio_error("--stage-feedback sample sends how the activations of a sample have changed, but the %llu "
                           "steps of this run are within one epoch of %llu: no sample is seen twice",
                           (unsigned long long)w->steps, (unsigned long long)w->per_epoch);
+    if (w->run->batch > fgt_data_get_info(w->run->data)->count[FGT_TRAIN])
+        return fgio_error("--stage-feedback sample has one memory for each sample, and a batch of %zu has some of the "
+                          "%zu samples twice",
+                          (size_t)w->run->batch, (size_t)fgt_data_get_info(w->run->data)->count[FGT_TRAIN]);
     if (augment && strcmp(augment, "none") != 0)
         return fgio_error("--stage-feedback sample sends how the activations of a sample have changed, but with "
                           "--augment %s every epoch has other images; use --augment none",

@@ -144,8 +144,9 @@ uint64_t fgt_worker_trainable(const fgt_worker *w);
 frug_status fgt_worker_average(fgt_worker *w);
 
 /** Evaluates the model on a split; every worker gets the result. With gossip the mean of all workers is evaluated. A
- * signal stops it: then w->interrupted is set, and the result is that of some batches only. Collective. */
-int fgt_worker_evaluate(fgt_worker *w, fgt_split split, fgt_eval_result *quality);
+ * signal stops it: then w->interrupted is set, and the result is that of some batches only. `together`: whether all
+ * workers know how it ended, so that they can go on together after an error. Collective. */
+int fgt_worker_evaluate(fgt_worker *w, fgt_split split, fgt_eval_result *quality, bool *together);
 
 /** Sets cutoffs of the inputs of linear layers by the job's `activations` (nn/input_cutoff.h). */
 int fgt_worker_calibrate(fgt_worker *w);

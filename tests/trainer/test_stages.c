@@ -3,6 +3,7 @@
  * bits after a restart; memory of samples; what is refused.
  */
 #include "support/stderr_capture.h"
+#include "support/temp_files.h"
 #include "trainer/job_helpers.h"
 #include "io/tensor_file.h"
 
@@ -221,6 +222,9 @@ static void memory_of_samples_is_estimated(void **state) {
 
 static void what_does_not_go_together_is_refused(void **state) {
     (void)state;
+    char text[1000];
+    memset(text, 'a', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
     fgt_job job = staged_job("mlp", "frugrad", 40);
     job.accumulate = 8;
     assert_refused(&job, "can be divided into at most");
@@ -233,6 +237,16 @@ static void what_does_not_go_together_is_refused(void **state) {
     job.stage_config = NULL;
     job.samples = 16;
     assert_refused(&job, "every epoch has other images");
+    job = staged_job(GPT2, "frugrad", 2);
+    job.stage_feedback = "sample";
+    job.stage_config = NULL;
+    job.data = path_under("text");
+    job.tokens = "bytes";
+    job.steps = 40;
+    assert_int_equal(mkdir(job.data, 0777), 0);
+    temp_dir_write_text(job.data, "train.txt", text);
+    assert_refused(&job, "windows of a text begin elsewhere in every epoch");
+    remove_folder(path_under("text"));
     job = staged_job("lenet", "gsgd", 2);
     assert_refused(&job, "does not support reduce=gossip");
     job = staged_job("lenet", "frugrad", 2);

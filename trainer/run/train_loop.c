@@ -210,6 +210,11 @@ static void count_stage_bytes(fgt_worker *w, step_result *s) {
     w->link_dense += (uint64_t)s->sum.bytes_dense;
 }
 
+/* Whether workers may not know of this one's error before their sums are exchanged. With gossip only neighbors do. */
+static bool others_go_on(const fgt_worker *w, frug_status status) {
+    return w->pipeline ? !fgt_pipeline_has_failed(w->pipeline) : w->gossip && status != FRUG_ERR_COMM;
+}
+
 static int one_step(fgt_worker *w, step_result *s) {
     double clip = w->run->job->clip, t0 = frugi_clock();
     s->before = fgt_worker_traffic(w);
@@ -228,7 +233,7 @@ static int one_step(fgt_worker *w, step_result *s) {
         status = fgt_local_exchange(w->local, w->step + 1);
     if (status != FRUG_OK)
         fgt_worker_error(w, w->pipeline ? "stages" : "exchange", status);
-    if (status != FRUG_OK && (!w->pipeline || fgt_pipeline_has_failed(w->pipeline)))
+    if (status != FRUG_OK && !others_go_on(w, status))
         return FGIO_EXIT_FAIL;
     step_summary mine = summary_of(w, broken || status != FRUG_OK, &sent);
     set_limited_norms(w);

@@ -213,21 +213,24 @@ int fgt_worker_begin_master(fgt_worker *w) {
 
 /* The memory of samples is for activations that change little from one epoch to the next. */
 static int check_samples_repeat(const fgt_worker *w) {
-    const char *augment = fgt_data_get_info(w->run->data)->augment;
+    const fgt_data_info *info = fgt_data_get_info(w->run->data);
     if (!w->run->job->stage_feedback)
         return FGIO_EXIT_OK;
     if (w->steps <= w->per_epoch)
         return fgio_error("--stage-feedback sample sends how the activations of a sample have changed, but the %llu "
                           "steps of this run are within one epoch of %llu: no sample is seen twice",
                           (unsigned long long)w->steps, (unsigned long long)w->per_epoch);
-    if (w->run->batch > fgt_data_get_info(w->run->data)->count[FGT_TRAIN])
+    if (w->run->batch > info->count[FGT_TRAIN])
         return fgio_error("--stage-feedback sample has one memory for each sample, and a batch of %zu has some of the "
                           "%zu samples twice",
-                          (size_t)w->run->batch, (size_t)fgt_data_get_info(w->run->data)->count[FGT_TRAIN]);
-    if (augment && strcmp(augment, "none") != 0)
+                          (size_t)w->run->batch, (size_t)info->count[FGT_TRAIN]);
+    if (info->tokens && (info->task == FGT_TASK_LANGUAGE || info->task == FGT_TASK_MASKED))
+        return fgio_error("--stage-feedback sample sends how the activations of a sample have changed, but windows of "
+                          "a text begin elsewhere in every epoch; it is for sentences and images");
+    if (info->augment && strcmp(info->augment, "none") != 0)
         return fgio_error("--stage-feedback sample sends how the activations of a sample have changed, but with "
                           "--augment %s every epoch has other images; use --augment none",
-                          augment);
+                          info->augment);
     return FGIO_EXIT_OK;
 }
 

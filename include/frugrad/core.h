@@ -59,7 +59,7 @@ typedef enum frug_status {
     FRUG_ERR_CHECKSUM = -6,     /* received bytes were damaged */
     FRUG_ERR_VERSION = -7,      /* received bytes have an unknown version */
     FRUG_ERR_MISMATCH = -8,     /* valid bytes, but for another layout or config */
-    FRUG_ERR_REMOTE = -9,       /* another rank failed, or ranks disagree; every rank returns this */
+    FRUG_ERR_REMOTE = -9,       /* another rank failed, or ranks disagree; the rank that failed returns its own error */
     FRUG_ERR_COMM = -10,        /* transport failure or timeout */
     FRUG_ERR_DEVICE = -11       /* the GPU or its driver failed */
 } frug_status;
@@ -72,7 +72,7 @@ FRUG_API const char *frug_status_text(frug_status status);
 FRUG_API const char *frug_last_error(void);
 
 /** For transports and other libraries on top of this one: set frug_last_error() of this thread, log it, and return
- *  status. The text is copied; NULL stands for frug_status_text(status). */
+ *  status. After post and test of a transport the library sets a text of its own. The text is copied; NULL stands for frug_status_text(status). */
 FRUG_API frug_status frug_set_last_error(frug_status status, const char *text);
 
 /** Bytes that the library has allocated in this process, now and at most; either may be NULL. What a transport such as

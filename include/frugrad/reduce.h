@@ -5,7 +5,8 @@
  *   frug_reducer_create(config, layout, NULL, comm, &reducer);      each worker
  *   frug_reducer_sum(reducer, step, all, grad, 1.0 / workers);      each worker, each step
  *
- * If a rank fails, every rank returns FRUG_ERR_REMOTE naming it; no rank waits longer than the timeout.
+ * If a rank fails, it returns its error and every other rank FRUG_ERR_REMOTE naming it; no rank waits longer than the
+ * timeout.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -45,7 +46,8 @@ typedef struct frug_transport {
     frug_status (*allreduce)(void *ctx, float *x, uint64_t n); /* sum over all ranks, in place; or NULL */
     void (*abandon)(void *ctx, frug_message *message);         /* cancel one that will not complete; or NULL */
     void (*destroy)(void *ctx);                                /* or NULL */
-    /* Start those of some messages that are not posted yet, and wait until all are complete; or NULL. For a transport
+    /* Of some messages, skip those that are done, start those that are not posted yet (handle is NULL), and wait until
+     * all are complete; or NULL. For a transport
      * that cannot tell without blocking whether a message is complete: it has this in place of test. Without post too,
      * a bucket is exchanged in one frame, not in chunks. */
     frug_status (*exchange)(void *ctx, frug_message *messages, size_t n);
@@ -69,7 +71,8 @@ FRUG_API int frug_comm_rank(const frug_comm *comm);
 FRUG_API int frug_comm_size(const frug_comm *comm);
 FRUG_API const char *frug_comm_transport(const frug_comm *comm);
 
-/** How long a rank waits for others before it fails with FRUG_ERR_COMM; 60 seconds by default. */
+/** How long a rank waits for others before it fails with FRUG_ERR_COMM; 60 seconds by default. A wait begins again with
+ *  each message that is complete, so it must be longer than the longest message takes. */
 FRUG_API frug_status frug_comm_set_timeout(frug_comm *comm, double seconds);
 
 /** Send bytes to another rank, which receives as many. Messages between two ranks arrive in order. Not while a reducer
@@ -101,8 +104,8 @@ typedef struct frug_reducer frug_reducer;
  *   comm      owned by the caller; must outlive the reducer
  *
  * Collective: every rank calls it with the same config, layout and total_steps. If they differ, or the library's
- * version does, every rank returns FRUG_ERR_REMOTE with the same message. Allocates here and while buffers grow in the
- * first steps.
+ * version does, or creation fails on one of them, every rank returns an error. Allocates here and while buffers grow
+ * in the first steps. Returns FRUG_ERR_REMOTE, FRUG_ERR_CONFIG, FRUG_ERR_ARG, FRUG_ERR_MEMORY, FRUG_ERR_COMM.
  */
 FRUG_CHECK frug_status frug_reducer_create(const frug_config *config, const frug_layout *layout,
                                            const frug_compressor_options *options, frug_comm *comm,
@@ -114,8 +117,10 @@ FRUG_API void frug_reducer_destroy(frug_reducer *reducer);
  * dst[i] += scale * (rank 0's [i] + rank 1's [i] + ...). Every rank adds the same bits.
  *
  * Collective, in the same order of steps and ranges on every rank; range and grad as in frug_compress(). If a rank
- * fails, every rank returns FRUG_ERR_REMOTE naming it. After an error the range of dst may be partly changed.
- * Threads: one call at a time per reducer. Also returns FRUG_ERR_COMM.
+ * fails, it returns its error and every other rank FRUG_ERR_REMOTE naming it. After an error the range of dst may be
+ * partly changed, and residuals may lack what was selected for this step: restore the state of the compressor before
+ * the step is repeated, or lose that. With reduce=dense nothing is compressed, so a NaN gets into the sum.
+ * Threads: one call at a time per reducer. Also returns FRUG_ERR_ARG, FRUG_ERR_COMM.
  */
 FRUG_CHECK frug_status frug_reducer_add(frug_reducer *reducer, uint64_t step, frug_range range, const float *grad,
                                         double scale, float *dst);

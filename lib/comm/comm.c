@@ -64,9 +64,9 @@ frug_status frug_comm_set_timeout(frug_comm *comm, double seconds) {
     return FRUG_OK;
 }
 
-static frug_status transport_error(const frug_comm *comm, const frug_message *m, const char *what) {
-    return frugi_fail(FRUG_ERR_COMM, "comm: rank %d failed to %s rank %d over %s", comm->world_rank, what, m->peer,
-                      comm->transport.name);
+static frug_status transport_error(const frug_comm *comm, const frug_message *m, frug_status status) {
+    return frugi_fail(status, "comm: rank %d failed to %s rank %d over %s: %s", comm->world_rank,
+                      m->sending ? "send to" : "receive from", m->peer, comm->transport.name, frug_status_text(status));
 }
 
 frug_status frugi_comm_post(frug_comm *comm, frug_message *m) {
@@ -74,10 +74,11 @@ frug_status frugi_comm_post(frug_comm *comm, frug_message *m) {
                  comm->transport.name);
     m->done = 0;
     m->handle = NULL;
-    if (comm->transport.post(comm->ctx, m) == FRUG_OK)
+    frug_status status = comm->transport.post(comm->ctx, m);
+    if (status == FRUG_OK)
         return FRUG_OK;
     m->done = 1; /* not posted: nothing to abandon */
-    return transport_error(comm, m, m->sending ? "send to" : "receive from");
+    return transport_error(comm, m, status);
 }
 
 frug_status frugi_comm_test(frug_comm *comm, frug_message *messages, size_t n, size_t *done) {
@@ -86,8 +87,9 @@ frug_status frugi_comm_test(frug_comm *comm, frug_message *messages, size_t n, s
                  comm->transport.name);
     for (size_t i = 0; i < n; i++) {
         frug_message *m = &messages[i];
-        if (!m->done && comm->transport.test(comm->ctx, m) != FRUG_OK)
-            return transport_error(comm, m, m->sending ? "send to" : "receive from");
+        frug_status status = m->done ? FRUG_OK : comm->transport.test(comm->ctx, m);
+        if (status != FRUG_OK)
+            return transport_error(comm, m, status);
         count += m->done != 0;
     }
     *done = count;
@@ -103,14 +105,13 @@ void frugi_comm_abandon(frug_comm *comm, frug_message *messages, size_t n) {
 }
 
 /* Sleep, each time twice as long; or wait in the transport where it can. */
-static void back_off(frug_comm *comm, double *seconds) {
-    if (comm->transport.wait) {
-        comm->transport.wait(comm->ctx, 50e-3);
-        return;
-    }
+static frug_status back_off(frug_comm *comm, double *seconds) {
+    if (comm->transport.wait)
+        return comm->transport.wait(comm->ctx, 50e-3); /* it has set the error text */
     struct timespec t = {.tv_nsec = (long)(*seconds * 1e9)};
     nanosleep(&t, NULL);
     *seconds = *seconds * 2 < SLEEP_MAX ? *seconds * 2 : SLEEP_MAX;
+    return FRUG_OK;
 }
 
 frug_status frugi_comm_timeout_error(const frug_comm *comm, int peer) {
@@ -141,7 +142,7 @@ frug_status frugi_comm_wait_some(frug_comm *comm, frug_message *messages, size_t
         if (now - progress > comm->deadline)
             status = timeout_error(comm, messages, n);
         else if (now - progress > comm->poll_seconds)
-            back_off(comm, &sleep_seconds);
+            status = back_off(comm, &sleep_seconds);
         if (status == FRUG_OK)
             status = frugi_comm_test(comm, messages, n, &done);
     }

@@ -120,6 +120,12 @@ static frug_status check_reduce(const frug_config *c) {
         c->reduce == FRUGI_REDUCE_AUTO && c->feedback == FRUGI_FEEDBACK_EF21, FRUG_ERR_CONFIG,
         "config: reduce=auto may choose dense, which sums gradients, but feedback=ef21 sends differences; choose "
         "reduce=gather");
+    FRUG_FAIL_IF(c->clip > 0 && c->reduce == FRUGI_REDUCE_DENSE, FRUG_ERR_CONFIG,
+                 "config: clip limits what a worker compresses, but reduce=dense sums gradients as they are; limit the "
+                 "gradient before the exchange");
+    FRUG_FAIL_IF(c->clip > 0 && c->reduce == FRUGI_REDUCE_NODES, FRUG_ERR_CONFIG,
+                 "config: clip limits a worker's gradient, but with reduce=nodes a worker compresses a shard of its "
+                 "node's sum, and shards would shrink by different factors; limit the gradient before the exchange");
     FRUG_FAIL_IF(c->reduce == FRUGI_REDUCE_NODES && c->node == 0, FRUG_ERR_CONFIG,
                  "config: reduce=nodes needs the number of workers per node; set node=N");
     FRUG_FAIL_IF(c->reduce == FRUGI_REDUCE_SHARED && c->value != FRUGI_VALUE_F32, FRUG_ERR_CONFIG,

@@ -202,13 +202,20 @@ static frug_status measure_codec(const frug_reducer *r, frug_cost_inputs *s) {
 
 /* ---- choice ---------------------------------------------------------------------------- */
 
+/* Whether plain sums would lose what the compressor does with gradients. */
+static bool needs_compressor(const frug_config *config) {
+    return config->feedback == FRUGI_FEEDBACK_MERGED || config->feedback == FRUGI_FEEDBACK_DGC || config->clip > 0;
+}
+
 /* The algorithms that support the config. */
 static size_t list_candidates(const frug_config *config, const char **names) {
     size_t count = 0;
     for (size_t i = 0; i < CANDIDATES; i++) {
         int is_split = strcmp(candidates[i], "split") == 0; /* a shard does not have all tensors */
+        int is_dense = strcmp(candidates[i], "dense") == 0;
         int selects_globally = config->segment == FRUGI_SEGMENT_ALL || config->layers == FRUGI_LAYERS_BUDGET;
-        if (frugi_algorithm_find(candidates[i]) && !(is_split && selects_globally))
+        if (frugi_algorithm_find(candidates[i]) && !(is_split && selects_globally) &&
+            !(is_dense && needs_compressor(config)))
             names[count++] = candidates[i];
     }
     return count;

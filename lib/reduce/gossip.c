@@ -17,7 +17,8 @@
  *
  * A rank exchanges a record and a frame with each neighbor. After a record with an error the edge is closed and no more
  * messages are sent on it. A rank that receives an error finishes the step with its other neighbors, which wait for its
- * frame, and then sends the error on in place of its next record.
+ * frame, and then sends the error on in place of its next record. At a step that averages, all ranks exchange their
+ * status instead.
  */
 #include "frugrad/experimental.h"
 #include "reduce/reducer.h"
@@ -163,14 +164,16 @@ static void apply_gap(const frug_gossip *g, float *x) {
             x[i] += g->gamma * g->gap[i];
 }
 
-/* The mean over all ranks. The sync round comes first, because a transport's all-reduce may have no timeout. */
-static frug_status average_weights(frug_gossip *g, uint64_t step, float *x) {
+/* The mean over all ranks after apply_gap(). Status: of the exchange with the neighbors. The sync round comes first,
+ * because a transport's all-reduce may have no timeout. */
+static frug_status average_weights(frug_gossip *g, uint64_t step, frug_status status, float *x) {
     frug_reducer *r = g->base;
     frugi_exchange all = {.step = step, .count = g->n};
     float inverse_size = 1.0f / (float)r->comm->size;
     r->phase = 0;
-    FRUG_TRY(frugi_sync(r, &all, FRUG_OK, 0, 0));
+    FRUG_TRY(frugi_sync(r, &all, status, 0, 0));
     memcpy(g->work, x, g->n * sizeof *x);
+    apply_gap(g, g->work);
     FRUG_TRY(frugi_comm_allreduce(r->comm, g->work, g->n, g->ring_scratch));
     size_t bytes = (size_t)g->n * sizeof *x, moved = 2 * (bytes - bytes / (size_t)r->comm->size); /* as reduce=dense */
     r->stats.bytes_sent += moved;
@@ -183,7 +186,7 @@ static frug_status average_weights(frug_gossip *g, uint64_t step, float *x) {
 }
 
 /* Exchange frames with the neighbors and update hat and gap. */
-static frug_status exchange_step(frug_gossip *g, uint64_t step, const float *x) {
+static frug_status exchange_step(frug_gossip *g, uint64_t step, const float *x, bool averages) {
     frug_reduce_stats *stats = &g->base->stats;
     size_t own_bytes = 0;
     double clock = frugi_clock();
@@ -198,7 +201,7 @@ static frug_status exchange_step(frug_gossip *g, uint64_t step, const float *x) 
     if (status == FRUG_OK)
         status = decode_all(g, own_bytes);
     frugi_time_phase(&clock, &stats->seconds_decode);
-    if (status != FRUG_OK)
+    if (status != FRUG_OK && !averages)
         (void)exchange_records(g, step, status, 0); /* send the error on; the answers do not matter */
     return status;
 }
@@ -207,12 +210,12 @@ frug_status frug_gossip_step(frug_gossip *g, uint64_t step, float *weights) {
     FRUG_FAIL_IF(!g, FRUG_ERR_ARG, "gossip: NULL argument");
     FRUG_FAIL_IF(g->failed, FRUG_ERR_REMOTE, "gossip: an earlier step has failed; create a new one");
     double start = frugi_clock();
-    frug_status status = exchange_step(g, step, weights);
-    if (status == FRUG_OK) {
+    bool averages = g->average_every && (step + 1) % g->average_every == 0;
+    frug_status status = exchange_step(g, step, weights, averages);
+    if (averages && status != FRUG_ERR_COMM)
+        status = average_weights(g, step, status, weights);
+    else if (status == FRUG_OK)
         apply_gap(g, weights);
-        if (g->average_every && (step + 1) % g->average_every == 0)
-            status = average_weights(g, step, weights);
-    }
     g->failed = status != FRUG_OK;
     g->base->stats.calls++;
     g->base->stats.seconds_total += frugi_clock() - start;

@@ -13,11 +13,17 @@
 #include "io/files.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <openssl/rand.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <time.h>
 #include <unistd.h>
+
+#define LOCK_TRIES    40 /* two seconds */
+#define LOCK_PAUSE_NS 50000000
 
 /** A server optimizer by its short name. */
 typedef struct server_optimizer {
@@ -85,16 +91,41 @@ static int make_directories(const char *dir, fgio_reason *why) {
     return fgio_directory_make(path) == FGIO_EXIT_OK ? 0 : fgio_fail(why, "%s cannot be made", path);
 }
 
+/* Two servers would each replace the other's DIR/state, and lose updates that were confirmed. The system releases the
+ * lock when the process ends; one that was killed may need a moment for that. DIR/state itself cannot be locked,
+ * because it is replaced. */
+static int lock_directory(fgf_state *s, fgio_reason *why) {
+    char path[FGF_PATH_MAX];
+    snprintf(path, sizeof path, "%s/lock", s->options.directory);
+    s->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (s->lock < 0)
+        return fgio_fail(why, "%s cannot be opened: %s", path, strerror(errno));
+    int status = flock(s->lock, LOCK_EX | LOCK_NB);
+    for (int i = 0; status != 0 && errno == EWOULDBLOCK && i < LOCK_TRIES; i++) {
+        nanosleep(&(struct timespec){.tv_nsec = LOCK_PAUSE_NS}, NULL);
+        status = flock(s->lock, LOCK_EX | LOCK_NB);
+    }
+    if (status == 0)
+        return 0;
+    if (errno != EWOULDBLOCK)
+        return fgio_fail(why, "%s cannot be locked: %s", path, strerror(errno));
+    return fgio_fail(why, "%s is in use by another server: stop that one, or name another directory",
+                     s->options.directory);
+}
+
 int fgf_state_open(const fgf_state_options *options, fgf_state **out, fgf_book *book, bool *resumed, fgio_reason *why) {
     fgf_state *s = calloc(1, sizeof *s);
     if (!s)
         return fgio_fail(why, "not enough memory");
     s->options = *options;
+    s->lock = -1;
     s->options.sum.entries_max = FGF_TRIM_ENTRIES;
     *book = (fgf_book){0};
     int status = create_parts(s, why);
     if (status == 0)
         status = make_directories(options->directory, why);
+    if (status == 0)
+        status = lock_directory(s, why);
     if (status == 0) {
         *resumed = fgf_state_file_exists(s);
         if (!*resumed) {
@@ -126,6 +157,10 @@ void fgf_state_close(fgf_state *s) {
     frug_optimizer_destroy(s->optimizer);
     frug_compressor_destroy(s->down);
     frug_layout_destroy(s->update_layout);
+    if (s->lock >= 0) {
+        flock(s->lock, LOCK_UN); /* a process that was forked meanwhile has the descriptor, too */
+        close(s->lock);
+    }
     free(s);
 }
 

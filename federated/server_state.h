@@ -40,10 +40,11 @@ typedef struct fgf_state {
     frug_compressor *down; /* or NULL */
     unsigned char *frame;  /* of the server's step */
     size_t frame_cap;
+    int lock; /* descriptor of DIR/lock, which is locked while the state is open; or -1 */
 } fgf_state;
 
-/** Creates the state, from DIR/state if there is one: *resumed. A state of another model or job is an error. *book is
- * for the caller to free. */
+/** Creates the state, from DIR/state if there is one: *resumed. A state of another model or job is an error, and so is
+ * a directory whose state is open, here or in another process. *book is for the caller to free. */
 int fgf_state_open(const fgf_state_options *options, fgf_state **state, fgf_book *book, bool *resumed,
                    fgio_reason *why);
 void fgf_state_close(fgf_state *state);

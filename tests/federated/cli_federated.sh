@@ -107,6 +107,10 @@ refused 'expected I/N' --key a --server server.pub --data builtin --share 3/2
 chmod 644 b
 refused 'chmod 600 b' --key b --server server.pub --data builtin
 chmod 600 b
+if "$FRUGRAD" serve $job --clients clients.txt --listen 127.0.0.1:0 --save gate --key server 2>err; then
+    fail "two servers on one directory"
+fi
+grep -q 'serve: gate is in use by another server' err || fail "a second server: $(cat err)"
 kill $server
 if wait $server; then fail "an interrupted server reports success"; fi
 grep -q 'the same command continues the run in gate' gate.err || fail "$(cat gate.err)"

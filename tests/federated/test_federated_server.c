@@ -1,6 +1,6 @@
 /*
  * test_federated_server.c - a server in a thread and clients in the test: who is let in, what is refused, transfers
- * that break off, a full disk, slow peers, and a server that starts again.
+ * that break off, a full disk, slow peers, a server that starts again, and two on one directory.
  */
 #define _GNU_SOURCE /* nftw */
 #include "support/assertions.h"
@@ -16,11 +16,13 @@
 #include <math.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define N      4000u
@@ -631,6 +633,25 @@ static void clients_of_many_versions_get_weights_from_few_files(void **state) {
     wire_close(&w);
 }
 
+static void a_directory_is_of_one_server_until_that_is_closed(void **state) {
+    scene *s = *state;
+    fgf_server *second = NULL;
+    fgio_reason why = {""};
+    assert_int_equal(fgf_server_create(&s->options, &second, &why), -1);
+    assert_null(second);
+    assert_non_null(strstr(why.text, "is in use by another server"));
+    pid_t child = fork(); /* has a copy of the descriptor, which does not hold the directory */
+    if (child == 0) {
+        sleep(30);
+        _exit(0);
+    }
+    assert_true(child > 0);
+    stop_server(s);
+    start_server(s);
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(two_clients_and_the_server_end_with_the_same_weights, open_scene, close_scene),
@@ -653,6 +674,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(peers_that_drip_or_say_nothing_are_dropped_by_deadline, open_scene,
                                         close_scene),
         cmocka_unit_test_setup_teardown(clients_of_many_versions_get_weights_from_few_files, open_scene, close_scene),
+        cmocka_unit_test_setup_teardown(a_directory_is_of_one_server_until_that_is_closed, open_scene, close_scene),
     };
     fgio_files_init();
     frugi_clock_source = read_clock;

@@ -67,20 +67,21 @@ int fgf_key_write(const fgf_key *key, const char *path, const char *name, fgio_r
         return fgio_fail(why, "name '%s': expected one word of at most %d characters, without '#'", name,
                          FGF_NAME_MAX - 1);
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR);
+    if (fd < 0 && errno == EEXIST)
+        return fgio_fail(why, "%s exists; a key is never replaced: name another file", path);
     if (fd < 0)
-        return fgio_fail(
-            why, errno == EEXIST ? "%s exists; a key is never replaced: name another file" : "%s cannot be created",
-            path);
+        return fgio_fail(why, "%s cannot be created: %s", path, strerror(errno));
     FILE *file = fdopen(fd, "w");
     int written = file && PEM_write_PrivateKey(file, key->pkey, NULL, NULL, 0, NULL, NULL) == 1;
     written = written && fflush(file) == 0 && fsync(fd) == 0;
+    int error = errno; /* a key fits into the buffer of the file: if writing fails, fflush() or fsync() does */
     if (file)
         fclose(file);
     else
         close(fd);
     if (!written) {
         unlink(path);
-        return fgio_fail(why, "%s cannot be written", path);
+        return fgio_fail(why, "%s cannot be written: %s", path, strerror(error));
     }
     return write_public(key, path, name, why);
 }
@@ -88,8 +89,10 @@ int fgf_key_write(const fgf_key *key, const char *path, const char *name, fgio_r
 int fgf_key_read(const char *path, fgf_key **key, fgio_reason *why) {
     struct stat info;
     FILE *file = fopen(path, "r");
+    if (!file && errno == ENOENT)
+        return fgio_fail(why, "%s does not exist; 'frugrad keygen %s' makes a key", path, path);
     if (!file)
-        return fgio_fail(why, "%s: cannot be opened; 'frugrad keygen %s' makes a key", path, path);
+        return fgio_fail(why, "%s cannot be opened: %s", path, strerror(errno));
     if (fstat(fileno(file), &info) == 0 && S_ISREG(info.st_mode) && (info.st_mode & (S_IRWXG | S_IRWXO))) {
         fclose(file);
         return fgio_fail(why, "%s: others may read this private key; 'chmod 600 %s'", path, path);

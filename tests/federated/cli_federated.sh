@@ -19,6 +19,11 @@ grep -q '^ed25519:[A-Za-z0-9+/]*= alice$' a.pub || fail "a.pub: $(cat a.pub)"
 [ "$(stat -c %a a)" = 600 ] || fail "the key can be read by others: $(stat -c %a a)"
 if "$FRUGRAD" keygen a >/dev/null 2>err; then fail "keygen replaces a key"; fi
 grep -q 'never replaced' err || fail "$(cat err)"
+expect_error 1 'keygen: nowhere/a cannot be created: No such file or directory' keygen nowhere/a
+said=$( (ulimit -f 0 && "$FRUGRAD" keygen full) 2>&1) && fail "keygen writes a file that may have no bytes"
+[[ $said == *'keygen: full cannot be written: File too large' && ! -e full ]] || fail "keygen: $said"
+expect_error 1 'serve: --key: a/b cannot be opened: Not a directory' serve --model mlp --data builtin --save x \
+    --clients a.pub --key a/b
 cat a.pub b.pub >clients.txt
 
 serve() { # DIR

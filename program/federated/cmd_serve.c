@@ -403,10 +403,8 @@ static int print_status(const fgp_args *args) {
         return fgio_error("serve: %s does not exist: no run has begun in this directory", path);
     int status = fgio_file_read(path, &text);
     char *line = status == FGIO_EXIT_OK ? strndup((char *)text.data, text.len) : NULL;
-    if (line && fgp_arg_given(args, "json"))
-        puts(line);
-    else if (line)
-        status = fgp_print_status(line);
+    if (line)
+        status = fgp_print_status(path, line, fgp_arg_given(args, "json"));
     free(line);
     fgio_bytes_free(&text);
     return status;

@@ -64,12 +64,18 @@ static void print_client(const json_t *c) {
            fgio_bytes_text(fgp_status_count(c, "bytes_down"), down, sizeof down));
 }
 
-int fgp_print_status(const char *text) {
+int fgp_print_status(const char *path, const char *text, bool as_json) {
     json_t *status = json_loads(text, 0, NULL), *clients = json_object_get(status, "clients");
     json_t *history = json_object_get(status, "history");
     if (!json_is_object(status) || !json_is_array(clients)) {
         json_decref(status);
-        return fgio_error("the status is damaged");
+        return fgio_error("serve: %s is damaged; the run is not: its server writes the file again when it is started",
+                          path);
+    }
+    if (as_json) {
+        puts(text);
+        json_decref(status);
+        return FGIO_EXIT_OK;
     }
     printf("round %llu of %llu%s, %llu updates of this round, %llu connections\n", fgp_status_count(status, "round"),
            fgp_status_count(status, "rounds"), json_is_true(json_object_get(status, "done")) ? ", done" : "",

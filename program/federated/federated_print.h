@@ -20,7 +20,8 @@ void fgp_print_server_round(const fgf_round_report *report);
 unsigned long long fgp_status_count(const json_t *object, const char *key);
 unsigned long long fgp_status_refused(const json_t *client);
 
-/** The status of a run, from its JSON text: a few lines on stdout. Returns an exit status, after an error message. */
-int fgp_print_status(const char *text);
+/** The status of a run, from the JSON text of a file: a few lines on stdout, or the text as it is. Returns an exit
+ * status, after an error message. */
+int fgp_print_status(const char *path, const char *text, bool as_json);
 
 #endif

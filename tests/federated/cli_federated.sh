@@ -63,6 +63,10 @@ assert [r["updates"] for r in status["history"]] == [2] * 4, status["history"]' 
 "$FRUGRAD" eval --model mlp --data builtin --samples 400 --weights straight/weights.safetensors --json >/dev/null ||
     fail "the weights cannot be evaluated"
 cp straight/status.json before.json
+for json in "" --json; do # half of the file
+    head -c 100 before.json >straight/status.json
+    expect_error 1 'straight/status.json is damaged; .* when it is started' serve --status --save straight $json
+done
 (serve straight) >again.out 2>again.err || fail "serve after the end: $(cat again.err)"
 grep -q "^$rounds rounds: the run had ended before" again.out || fail "serve after the end: $(cat again.out)"
 echo '{"round":' >>straight/rounds.jsonl # a line that is not complete

@@ -71,7 +71,9 @@ static int read_options(const fgp_args *args, fgp_client_options *o) {
         status = o->parts ? fgp_arg_double(args, "alpha", 1e-3, 1e6, &o->alpha)
                           : fgio_usage_error("join: --alpha needs --share I/N");
     if (status == FGIO_EXIT_OK && fgp_arg(args, "samples"))
-        status = fgp_arg_u64(args, "samples", 1, 1000000000, &o->samples);
+        status = strcmp(fgp_arg(args, "data"), "builtin") == 0
+                     ? fgp_arg_u64(args, "samples", 1, 1000000000, &o->samples)
+                     : fgio_usage_error("join: --samples is for builtin data; --share I/N limits other data");
     o->threads = (uint32_t)threads;
     o->data = fgp_arg(args, "data");
     o->tokens = fgp_arg(args, "tokens");

@@ -158,6 +158,47 @@ static int read_rules(serving *s) {
     return status;
 }
 
+/** An option and why it would have no effect. */
+typedef struct idle_option {
+    const char *option;
+    bool idle;
+    const char *why;
+} idle_option;
+
+static int check_idle_options(const serving *s) {
+    const fgf_server_options *o = &s->server;
+    bool local = s->local_count > 0;
+    const idle_option all[] = {
+        {"trim", o->state.sum.robust != FGF_ROBUST_TRIM, "needs --robust trim"},
+        {"stale-power", o->rule.stale_max == 0, "does nothing with --stale 0, which refuses late updates"},
+        {"samples", strcmp(s->training.data, "builtin") != 0, "is for builtin data"},
+        {"listen", local, "does nothing with --local-clients, which connect inside this machine; omit it"},
+        {"key", local, "does nothing with --local-clients, which need no keys; omit it"},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i].idle && fgp_arg_given(s->args, all[i].option))
+            return fgio_usage_error("serve: --%s %s", all[i].option, all[i].why);
+    return FGIO_EXIT_OK;
+}
+
+/* A round closes when all clients have sent, so a larger quorum would have no effect. */
+static int check_quorum(const serving *s) {
+    const char *path = fgp_arg(s->args, "clients");
+    unsigned long long quorum = s->server.rule.quorum, count = s->local_count;
+    fgf_allow_list list = {0};
+    fgio_reason why;
+    if (quorum == 0)
+        return FGIO_EXIT_OK;
+    if (path && fgf_allow_list_read(path, &list, &why) != 0)
+        return fgio_error("serve: %s", why.text);
+    count += list.count;
+    fgf_allow_list_free(&list);
+    if (quorum <= count)
+        return FGIO_EXIT_OK;
+    return fgio_usage_error("serve: --quorum %llu: only %llu client%s%s%s may send; lower it, or add clients", quorum,
+                            count, count == 1 ? "" : "s", path ? " in " : "", path ? path : "");
+}
+
 static int check_config(const char *text) {
     frug_config *config = NULL;
     fgio_reason why;
@@ -419,6 +460,10 @@ static int run(const fgp_args *args) {
         status = read_training(&s);
     if (status == FGIO_EXIT_OK)
         status = read_rules(&s);
+    if (status == FGIO_EXIT_OK)
+        status = check_idle_options(&s);
+    if (status == FGIO_EXIT_OK)
+        status = check_quorum(&s);
     if (status == FGIO_EXIT_OK)
         status = run_server(&s);
     close_serving(&s);

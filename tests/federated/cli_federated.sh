@@ -170,4 +170,18 @@ bad 'cannot listen at 192.0.2.77:7700' $job --clients clients.txt --save y --lis
 bad 'local has no effect here' --model mlp --data builtin --local-clients 2 --config local=4
 bad 'no run has begun' --status --save nowhere
 
+# -- options that would have no effect
+local="--model mlp --data builtin --local-clients 2"
+expect_error 2 'serve: --trim needs --robust trim' serve $local --trim 0.2
+expect_error 2 'serve: --trim needs --robust trim' serve $local --trim 0.2 --robust mean
+expect_error 2 'serve: --stale-power does nothing with --stale 0' serve $local --stale 0 --stale-power 1
+expect_error 2 'serve: --listen does nothing with --local-clients' serve $local --listen 7700
+expect_error 2 'serve: --key does nothing with --local-clients' serve $local --key server
+expect_error 2 'serve: --quorum 3: only 2 clients may send; ' serve $local --quorum 3
+expect_error 2 'serve: --quorum 3: only 2 clients in clients.txt may send; ' serve $job --clients clients.txt --save z \
+    --quorum 3
+expect_error 2 'serve: --samples is for builtin data' serve --model mlp --data all --samples 10 --local-clients 2
+expect_error 2 'join: --samples is for builtin data' join "$at" --key a --server server.pub --data all --samples 10
+[ ! -e z ] || fail "an invalid command line leaves a directory"
+
 echo "cli_federated: a run learns, and lets nobody in who does not belong"

@@ -108,10 +108,11 @@ static int check_file(const fgf_state *s, const fgio_bytes *file, lengths *l, fg
     if (file->len < HEADER || memcmp(h, magic, sizeof magic) != 0 || frugi_get32(h + 84) != frugi_crc32c(0, h, 84))
         return fgio_fail(why, "%s/state is damaged, or no state of 'frugrad serve'", s->options.directory);
     if (frugi_get64(h + 24) != identity(s) || frugi_get64(h + 40) != s->count)
-        return fgio_fail(why,
-                         "%s has a run with another model, data, config, optimizer or number of rounds: repeat its "
-                         "options, or name another directory",
-                         s->options.directory);
+        return fgio_fail(
+            why,
+            "%s has a run with another model, data, config, optimizer, rate, seed, down or number of rounds: "
+            "repeat its options, or name another directory",
+            s->options.directory);
     uint64_t book = frugi_get64(h + 64);
     *l = measure(s, book / sizeof(fgf_client_record));
     l->optimizer = frugi_get64(h + 48);

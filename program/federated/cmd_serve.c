@@ -307,8 +307,11 @@ static int create_server(serving *s, fgf_server **server) {
     o->log = fgp_arg_given(a, "quiet") ? NULL : fgp_print_log;
     o->is_stopped = is_stopped;
     o->round = on_round;
-    if (fgf_server_create(o, server, &why) != 0)
-        return fgio_error("serve: %s", why.text);
+    if (fgf_server_create(o, server, &why) != 0) {
+        fgio_error("serve: %s", why.text);
+        fgp_federated_job_hint(s->directory, s->job);
+        return FGIO_EXIT_FAIL;
+    }
     free(s->start); /* the server has its own */
     s->start = NULL;
     return FGIO_EXIT_OK;
@@ -335,7 +338,9 @@ static int print_summary(const serving *s, const fgf_server *server) {
                                          (json_int_t)s->last.bytes_up),
                                JSON_COMPACT, stdout);
     if (s->last.rounds == 0) { /* none has closed since the start */
-        printf("%llu rounds: the run had ended before\n", (unsigned long long)round);
+        printf("%llu rounds: the run had ended before; to go on from its weights: --weights %s/weights.safetensors "
+               "--save OTHER\n",
+               (unsigned long long)round, s->directory);
         return FGIO_EXIT_OK;
     }
     printf("%llu rounds, loss %.4f", (unsigned long long)round, s->last.loss);

@@ -1,10 +1,17 @@
-/* federated_job.c - the job of a federated run as JSON. */
+/* federated_job.c - the job of a federated run as JSON; in what another run differs from it. */
 #include "program/federated/federated_job.h"
 
 #include "io/error.h"
+#include "io/files.h"
 #include "io/json.h"
 
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+/* Real numbers have nine digits in status.json. */
+#define VALUE_FLAGS (JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(9))
 
 char *fgp_federated_job_text(const fgt_solo_options *o, const char *data_name, const char *config) {
     json_t *job = json_pack("{s:s, s:o, s:o, s:s, s:s, s:s, s:f, s:I, s:I, s:I, s:I, s:I}", "model", o->model, "data",
@@ -46,4 +53,34 @@ int fgp_federated_job_parse(const char *text, fgp_federated_job *job) {
 void fgp_federated_job_close(fgp_federated_job *job) {
     json_decref(job->json);
     *job = (fgp_federated_job){0};
+}
+
+/* Whether a value differs, after a hint that says so. */
+static bool differs(const char *directory, const char *key, const json_t *theirs, const json_t *ours) {
+    char name[32];
+    char *before = theirs ? fgio_json_dump(theirs, VALUE_FLAGS) : NULL, *now = fgio_json_dump(ours, VALUE_FLAGS);
+    bool different = before && now && strcmp(before, now) != 0;
+    snprintf(name, sizeof name, "%s", key);
+    for (char *at = name; (at = strchr(at, '_')) != NULL;)
+        *at = '-';
+    if (different)
+        fgio_hint("the run in %s has %s %s, not %s", directory, name, before, now);
+    free(before);
+    free(now);
+    return different;
+}
+
+void fgp_federated_job_hint(const char *directory, const char *job) {
+    char path[PATH_MAX];
+    const char *key;
+    json_t *value, *ours = json_loads(job, 0, NULL);
+    bool different = false;
+    snprintf(path, sizeof path, "%s/status.json", directory);
+    json_t *status = json_load_file(path, 0, NULL), *theirs = json_object_get(status, "job");
+    json_object_foreach(ours, key, value) different |= differs(directory, key, json_object_get(theirs, key), value);
+    snprintf(path, sizeof path, "%s/weights.safetensors", directory);
+    if (different && json_is_true(json_object_get(status, "done")) && fgio_file_exists(path))
+        fgio_hint("that run has ended; to go on from its weights: --weights %s --save OTHER", path);
+    json_decref(status);
+    json_decref(ours);
 }

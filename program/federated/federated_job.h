@@ -20,4 +20,8 @@ typedef struct fgp_federated_job {
 int fgp_federated_job_parse(const char *text, fgp_federated_job *job);
 void fgp_federated_job_close(fgp_federated_job *job);
 
+/** Hints, below an error: in what the run in a directory differs from a job, by its status.json; nothing where there is
+ * none or it has the same job. For a run that has ended, how to go on from its weights. */
+void fgp_federated_job_hint(const char *directory, const char *job);
+
 #endif

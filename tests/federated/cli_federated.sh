@@ -165,6 +165,12 @@ bad 'cannot be read; it lists the public keys' --model mlp --data builtin --save
 echo nonsense >wrong.txt
 bad 'wrong.txt: line 1: expected a public key' --model mlp --data builtin --save x --clients wrong.txt
 bad 'repeat its options, or name another directory' $job --rate 0.5 --clients clients.txt --save straight --key server
+grep -q 'hint: the run in straight has rate 0.1, not 0.5$' err || fail "another rate: $(cat err)"
+grep -q -- 'to go on from its weights: --weights straight/weights.safetensors --save OTHER' err || fail "$(cat err)"
+bad 'has a run with' $job --local-steps 9 --clients clients.txt --save gate --key server
+[ "$(grep 'hint: ' err)" = '  hint: the run in gate has local-steps 8, not 9' ] || fail "other options: $(cat err)"
+bad 'has a run with' $job --server-rate 0.5 --clients clients.txt --save straight --key server
+if grep 'hint: ' err; then fail "a hint of no difference"; fi
 bad 'expected HOST:PORT' $job --clients clients.txt --save y --listen 127.0.0.1:1x
 bad 'cannot listen at 192.0.2.77:7700' $job --clients clients.txt --save y --listen 192.0.2.77:7700
 bad 'local has no effect here' --model mlp --data builtin --local-clients 2 --config local=4

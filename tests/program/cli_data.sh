@@ -122,3 +122,8 @@ wrong 1 'damaged.tar: byte 0 of the archive: expected a header of tar' linux-tex
 head -c 1024 /dev/zero >empty.tar
 wrong 1 'empty.tar: ' linux-text made --source empty.tar
 wrong 1 'cannot' linux-text /dev/null/out --source gnu.tar
+
+# -- token ids are read without --tokens
+code=0
+"$FRUGRAD" train --model gpt2-nano --data ustar --tokens bytes --steps 1 >out 2>err || code=$?
+[ $code = 1 ] && grep -q 'ustar: has token ids and no text; omit --tokens' err || fail "--tokens bytes: $code $(cat err)"

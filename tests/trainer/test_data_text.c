@@ -140,6 +140,26 @@ static void a_vocabulary_beside_token_ids_gives_its_size(void **state) {
     temp_dir_remove(directory);
 }
 
+/* With --tokens, a directory of token ids is not read by the .txt files of its tokenizer. */
+static void token_ids_are_no_text(void **state) {
+    char directory[TEMP_PATH_MAX];
+    unsigned char numbers[64] = {0};
+    const char *message = "abc: has token ids and no text; omit --tokens";
+    (void)state;
+    temp_dir_create(directory, "abc");
+    temp_dir_write_text(directory, "merges.txt", "#version: 0.2\na b\nc d\ne f\ng h\ni j\n");
+    temp_dir_write_text(directory, "vocab.txt.gz", "unread");
+    assert_refused(FGT_TASK_LANGUAGE, directory, "bytes", "any other .txt file in this directory but merges.txt and");
+    temp_dir_write(directory, "train.u16", numbers, 64);
+    temp_dir_write_text(directory, "readme.txt", "what these token ids are, in more than eight bytes");
+    assert_refused(FGT_TASK_LANGUAGE, directory, "bytes", message);
+    assert_refused(FGT_TASK_LANGUAGE, directory, directory, message);
+    assert_refused(FGT_TASK_MASKED, directory, "/nowhere", "abc: has token ids and no text; masked models read text");
+    temp_dir_write_text(directory, "train.txt", "the text of the token ids");
+    fgt_data_close(open_text(FGT_TASK_LANGUAGE, directory, "bytes", T));
+    temp_dir_remove(directory);
+}
+
 static void wrong_text_is_refused(void **state) {
     char directory[TEMP_PATH_MAX];
     fgt_data_options want = {.task = FGT_TASK_LANGUAGE, .path = "builtin", .length = 1};
@@ -420,6 +440,7 @@ int main(void) {
         cmocka_unit_test(test_windows_cover_every_token_once),
         cmocka_unit_test(token_id_files_are_read),
         cmocka_unit_test(a_vocabulary_beside_token_ids_gives_its_size),
+        cmocka_unit_test(token_ids_are_no_text),
         cmocka_unit_test(wrong_text_is_refused),
         cmocka_unit_test(tokens_are_masked_by_the_rule),
         cmocka_unit_test(masks_change_in_training_only),

@@ -177,12 +177,21 @@ static int append_file(const char *path, fgio_bytes *text) {
                                               path, (unsigned long long)file_max);
 }
 
+/* Files of tokenizers, which are often beside a text. */
+static int is_vocabulary(const char *name) {
+    static const char *const names[] = {"merges.txt", "vocab.txt"};
+    for (int i = 0; i < 2; i++)
+        if (strncmp(name, names[i], strlen(names[i])) == 0)
+            return 1;
+    return 0;
+}
+
 static int is_text(const struct dirent *entry) {
     static const char *const ends[] = {".txt", ".txt.xz", ".txt.gz"};
     size_t len = strlen(entry->d_name);
     for (int i = 0; i < 3; i++)
         if (len > strlen(ends[i]) && strcmp(entry->d_name + len - strlen(ends[i]), ends[i]) == 0)
-            return entry->d_name[0] != '.';
+            return entry->d_name[0] != '.' && !is_vocabulary(entry->d_name);
     return 0;
 }
 
@@ -191,13 +200,13 @@ static int by_name(const struct dirent **a, const struct dirent **b) {
     return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-/* All .txt files of a directory, concatenated. */
+/* All .txt files of a directory but those of tokenizers, concatenated. */
 static int read_folder(const char *dir, fgio_bytes *text) {
     struct dirent **names = NULL;
     int count = scandir(dir, &names, is_text, by_name), status = FGIO_EXIT_OK;
     if (count <= 0)
         status = fgio_error("%s: expected 'train.txt', 'wiki.train.tokens', 'wiki.train.raw' or any other .txt file "
-                            "in this directory, plain, .gz or .xz",
+                            "in this directory but merges.txt and vocab.txt, plain, .gz or .xz",
                             dir);
     for (int i = 0; i < count; i++) {
         size_t room = strlen(dir) + strlen(names[i]->d_name) + 2;
@@ -213,18 +222,29 @@ static int read_folder(const char *dir, fgio_bytes *text) {
     return status;
 }
 
+/* The layout of a directory; LAYOUTS: none of them. */
+static int find_layout(const char *dir) {
+    for (int i = 0; i < LAYOUTS; i++) {
+        char *train = fgio_unpack_find(dir, layouts[i][FGT_TRAIN]);
+        free(train);
+        if (train != NULL)
+            return i;
+    }
+    return LAYOUTS;
+}
+
+int fgt_text_has_splits(const char *dir) {
+    return find_layout(dir) < LAYOUTS;
+}
+
 int fgt_text_read(const char *path, fgt_text_fn *fn, void *ctx) {
     struct stat st;
     fgio_bytes text = {NULL, 0};
     if (stat(path, &st) != 0)
         return fgio_error("%s: %s; expected a text file or a directory with text", path, strerror(errno));
-    if (S_ISDIR(st.st_mode))
-        for (int i = 0; i < LAYOUTS; i++) {
-            char *train = fgio_unpack_find(path, layouts[i][FGT_TRAIN]);
-            free(train);
-            if (train != NULL)
-                return read_layout(path, layouts[i], fn, ctx);
-        }
+    int layout = S_ISDIR(st.st_mode) ? find_layout(path) : LAYOUTS;
+    if (layout < LAYOUTS)
+        return read_layout(path, layouts[layout], fn, ctx);
     int status = S_ISDIR(st.st_mode) ? read_folder(path, &text) : append_file(path, &text);
     if (status == FGIO_EXIT_OK)
         status = split_text(path, &text, fn, ctx);

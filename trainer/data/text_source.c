@@ -124,6 +124,13 @@ static int encode_text(void *ctx, fgt_split split, const unsigned char *bytes, s
     return fgio_error("not enough memory for the tokens of %zu bytes", len);
 }
 
+/* A directory of token ids may have the text as well; without it any .txt file there is something else. */
+static int check_text(const char *path, const char *advice) {
+    if (!fgt_token_files_exist(path) || fgt_text_has_splits(path))
+        return FGIO_EXIT_OK;
+    return fgio_error("%s: has token ids and no text; %s", path, advice);
+}
+
 static int read_text(const char *path, encoder *e) {
     text *s = e->data->state;
     for (int i = 0; i < FGT_SPLITS; i++)
@@ -149,6 +156,8 @@ static text *open_source(const fgt_source *source, fgt_data *data) {
 
 static int open_text(const fgt_data_options *options, fgt_data *data) {
     fgt_tokenizer *tokens;
+    if (check_text(options->path, "omit --tokens") != FGIO_EXIT_OK)
+        return FGIO_EXIT_FAIL;
     if (fgt_tokenizer_open(options->tokens == NULL ? "bytes" : options->tokens, &tokens) != FGIO_EXIT_OK)
         return FGIO_EXIT_FAIL;
     data->info.vocab = fgt_tokenizer_vocab(tokens);
@@ -176,6 +185,8 @@ int fgt_masked_open(const fgt_data_options *options, fgt_data *data) {
         return FGIO_EXIT_FAIL;
     if (options->tokens == NULL)
         return fgio_error("%s: masked text needs the file of a WordPiece vocabulary for its tokens", options->path);
+    if (check_text(options->path, "masked models read text, so --data needs a text") != FGIO_EXIT_OK)
+        return FGIO_EXIT_FAIL;
     if (fgt_wordpiece_open(options->tokens, &pieces) != FGIO_EXIT_OK)
         return FGIO_EXIT_FAIL;
     const fgt_wordpiece_special *special = fgt_wordpiece_specials(pieces);

@@ -2,8 +2,13 @@
  * cmd_data.c - `frugrad data`: prepares a data set for training.
  *
  * linux-text: a sample of Linux's source and documentation, tokenized by a BPE that is learned from its training split.
+ *
+ * Tokens have a meaning only with their vocabulary. All files are written under temporary names, which are made before
+ * the archive is read, and get their own when all are complete. The training tokens, without which a directory is no
+ * data set, are removed before the first rename and renamed last.
  */
 #include "base/crc32c.h"
+#include "io/files.h"
 #include "io/json.h"
 #include "io/progress.h"
 #include "program/args/commands.h"
@@ -11,13 +16,20 @@
 #include "trainer/data/bpe_train.h"
 #include "trainer/data/linux_text.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char *const sets[] = {"linux-text", NULL};
 static const char *const split_names[FGT_SPLITS] = {"train", "valid", "test"};
+
+/* The tokens of each split, by its number, then the rest. They are renamed from the last to the first. */
+enum { VOCABULARY = FGT_SPLITS, MERGES, SUMMARY, FILES };
+static const char *const file_names[FILES] = {"train.u16",  "valid.u16",  "test.u16",
+                                              "vocab.json", "merges.txt", "summary.json"};
 
 static const fgp_opt options[] = {
     {"source", 's', "FILE", "/usr/src/linux-source-6.1.tar.xz",
@@ -36,16 +48,44 @@ typedef struct preparation {
     fgt_bpe *bpe;
     uint64_t files[FGT_SPLITS], bytes[FGT_SPLITS], tokens[FGT_SPLITS];
     uint32_t checksum[FGT_SPLITS];
+    fgio_writer writers[FILES];
 } preparation;
 
-static int write_file(const preparation *p, const char *name, const void *data, size_t len) {
-    size_t room = strlen(p->directory) + strlen(name) + 2;
+/* ---- the files ---- */
+
+static int open_file(preparation *p, int file) {
+    size_t room = strlen(p->directory) + strlen(file_names[file]) + 2;
     char *path = malloc(room);
     if (path == NULL)
         return fgio_error("not enough memory");
-    snprintf(path, room, "%s/%s", p->directory, name);
-    int status = fgio_file_write(path, data, len);
+    snprintf(path, room, "%s/%s", p->directory, file_names[file]);
+    int status = fgio_writer_open(path, &p->writers[file]);
     free(path);
+    return status;
+}
+
+static int open_files(preparation *p) {
+    int status = fgio_directory_make(p->directory);
+    if (status == FGIO_EXIT_OK)
+        fgio_directory_clean(p->directory);
+    for (int i = 0; i < FILES && status == FGIO_EXIT_OK; i++)
+        status = open_file(p, i);
+    return status;
+}
+
+/* Writes all of a file, and to the disk, so that only the rename remains. */
+static int write_file(preparation *p, int file, const void *data, size_t len) {
+    int status = fgio_writer_put(&p->writers[file], data, len);
+    return status == FGIO_EXIT_OK ? fgio_writer_sync(&p->writers[file]) : status;
+}
+
+static int rename_files(preparation *p) {
+    const fgio_writer *train = &p->writers[FGT_TRAIN];
+    int status = FGIO_EXIT_OK;
+    if (train->target != NULL && unlink(train->target) != 0 && errno != ENOENT)
+        status = fgio_error("%s: cannot replace: %s", train->path, strerror(errno));
+    for (int i = FILES - 1; i >= 0 && status == FGIO_EXIT_OK; i--)
+        status = fgio_writer_commit(&p->writers[i]);
     return status;
 }
 
@@ -86,9 +126,9 @@ static int learn_vocabulary(preparation *p) {
     if (status == FGIO_EXIT_OK)
         status = load_vocabulary(p, &vocabulary, &merges);
     if (status == FGIO_EXIT_OK)
-        status = write_file(p, "vocab.json", vocabulary.data, vocabulary.len);
+        status = write_file(p, VOCABULARY, vocabulary.data, vocabulary.len);
     if (status == FGIO_EXIT_OK)
-        status = write_file(p, "merges.txt", merges.data, merges.len);
+        status = write_file(p, MERGES, merges.data, merges.len);
     fgio_bytes_free(&vocabulary);
     fgio_bytes_free(&merges);
     return status;
@@ -124,18 +164,16 @@ static int encode_split(preparation *p, fgt_split split, fgt_ids *ids) {
 }
 
 static int write_split(preparation *p, fgt_split split) {
-    char name[16];
     fgt_ids ids = {0};
     int status = encode_split(p, split, &ids);
     if (status == FGIO_EXIT_OK && ids.len == 0)
         status = fgio_error("%s: no file of it is in the %s split; expected an archive of Linux", p->source,
                             split_names[split]);
     if (status == FGIO_EXIT_OK) {
-        snprintf(name, sizeof name, "%s.u16", split_names[split]);
         to_little_endian(&ids);
         p->tokens[split] = ids.len;
         p->checksum[split] = frugi_crc32c(0, ids.data, 2 * ids.len);
-        status = write_file(p, name, ids.data, 2 * ids.len);
+        status = write_file(p, (int)split, ids.data, 2 * ids.len);
     }
     fgt_ids_free(&ids);
     return status;
@@ -161,11 +199,13 @@ static json_t *summary(const preparation *p) {
     return root;
 }
 
-static int report(const preparation *p, int json) {
+static int finish(preparation *p, int json) {
     json_t *root = summary(p);
     char *text = json_dumps(root, JSON_INDENT(2));
-    int status = text == NULL ? fgio_error("not enough memory") : write_file(p, "summary.json", text, strlen(text));
+    int status = text == NULL ? fgio_error("not enough memory") : write_file(p, SUMMARY, text, strlen(text));
     free(text);
+    if (status == FGIO_EXIT_OK)
+        status = rename_files(p);
     if (status == FGIO_EXIT_OK && json)
         return fgio_json_print(root, JSON_INDENT(2), stdout);
     json_decref(root);
@@ -175,21 +215,29 @@ static int report(const preparation *p, int json) {
     return status;
 }
 
-static int prepare(preparation *p) {
+static int prepare(preparation *p, int json) {
     int status = fgt_linux_text_read(p->source, (uint32_t)p->percent, &p->corpus);
     if (status != FGIO_EXIT_OK)
         fgio_hint("apt-get install linux-source-6.1 puts the archive into /usr/src; --source names another place");
     if (status == FGIO_EXIT_OK)
-        status = fgio_directory_make(p->directory);
-    if (status == FGIO_EXIT_OK)
         status = learn_vocabulary(p);
     for (int i = 0; i < FGT_SPLITS && status == FGIO_EXIT_OK; i++)
         status = write_split(p, (fgt_split)i);
-    return status;
+    return status == FGIO_EXIT_OK ? finish(p, json) : status;
+}
+
+/* Removes what is left after an error: temporary files, and a directory that was made. */
+static void clean_up(preparation *p, int made) {
+    for (int i = 0; i < FILES; i++)
+        fgio_writer_abort(&p->writers[i]);
+    if (made)
+        rmdir(p->directory); /* nothing happens to one with files */
 }
 
 static int run(const fgp_args *args) {
     preparation p = {.source = fgp_arg(args, "source"), .directory = args->operand[1]};
+    for (int i = 0; i < FILES; i++)
+        p.writers[i] = (fgio_writer)FGIO_WRITER_CLOSED;
     if (strcmp(args->operand[0], sets[0]) != 0) {
         fgio_usage_error("data: there is no data set '%s' to prepare", args->operand[0]);
         fgio_hint_choices(args->operand[0], sets);
@@ -198,10 +246,12 @@ static int run(const fgp_args *args) {
     int status = fgp_arg_u64(args, "percent", 1, 100, &p.percent);
     if (status == FGIO_EXIT_OK)
         status = fgp_arg_u64(args, "vocab", 257, 65536, &p.vocab);
+    int made = status == FGIO_EXIT_OK && access(p.directory, F_OK) != 0;
     if (status == FGIO_EXIT_OK)
-        status = prepare(&p);
+        status = open_files(&p);
     if (status == FGIO_EXIT_OK)
-        status = report(&p, fgp_arg_given(args, "json"));
+        status = prepare(&p, fgp_arg_given(args, "json"));
+    clean_up(&p, made && status != FGIO_EXIT_OK);
     fgt_bpe_destroy(p.bpe);
     fgt_corpus_free(&p.corpus);
     return status;
@@ -217,6 +267,7 @@ const fgp_command fgp_command_data = {
         "Writes train.u16, valid.u16 and test.u16 (tokens as 16-bit numbers), the vocabulary that was learned from "
         "the\n"
         "training files (vocab.json, merges.txt), and summary.json. The same archive gives the same bytes.\n"
+        "They replace those of an earlier run when all of them are complete.\n"
         "\n"
         "  apt-get install linux-source-6.1\n"
         "  frugrad data linux-text data/linux-text\n"

@@ -123,6 +123,55 @@ head -c 1024 /dev/zero >empty.tar
 wrong 1 'empty.tar: ' linux-text made --source empty.tar
 wrong 1 'cannot' linux-text /dev/null/out --source gnu.tar
 
+# -- whatever ends a second run, the files are those of the first, and there are no others
+cp -r ustar old
+unchanged() { diff -rq old ustar || fail "$1: a data set is changed by a run that fails"; }
+waiting() { # a second run in the background that has opened its files and waits for its archive; its process is $child
+    env --default-signal=INT "$FRUGRAD" data linux-text ustar --source pipe.tar --vocab 300 >out 2>err &
+    child=$!
+    until [ "$(find ustar -name '.frugrad-*' | wc -l)" = 6 ] || ! kill -0 $child; do sleep 0.01; done
+}
+wrong 1 'cut.tar: byte 5000' linux-text ustar --source cut.tar --vocab 300
+unchanged "a wrong archive"
+(ulimit -f 20 && wrong 1 'ustar/train.u16: cannot write: File too large' linux-text ustar --source gnu.tar --vocab 300)
+unchanged "a file that cannot be written"
+mkfifo pipe.tar
+for signal in INT TERM; do
+    waiting
+    kill -$signal $child
+    ! wait $child || fail "SIG$signal does not end the run"
+    unchanged "SIG$signal"
+done
+waiting
+kill -KILL $child
+wait $child 2>/dev/null || true
+diff -rq -x '.frugrad-*' old ustar || fail "a data set is changed by a run that is killed"
+"$FRUGRAD" train --model gpt2-nano --data ustar --steps 2 --batch 2 --quiet --json >again.json
+python3 -c 'import json; a, b = (json.load(open(f))["loss"] for f in ("run.json", "again.json")); assert a == b, (a, b)' ||
+    fail "what a killed run left is read as data"
+"$FRUGRAD" data linux-text ustar --source gnu.tar --vocab 400 >out
+diff -rq -x summary.json old ustar || fail "what a killed run left is not removed by the next"
+
+# -- a run that ends between its renames leaves no data set, not one of two vocabularies
+waiting
+rm ustar/test.u16 && mkdir ustar/test.u16
+cat gnu.tar >pipe.tar
+! wait $child || fail "a directory is replaced by a file"
+grep -q 'ustar/test.u16: cannot write' err || fail "a rename that fails: $(cat err)"
+[ -z "$(find ustar -name '.frugrad-*')" ] || fail "temporary files are left"
+code=0
+"$FRUGRAD" train --model gpt2-nano --data ustar --steps 1 >out 2>err || code=$?
+[ $code = 1 ] && grep -q "ustar: expected 'train.txt'" err || fail "half of a data set is read: $code $(cat err)"
+rmdir ustar/test.u16
+"$FRUGRAD" data linux-text ustar --source gnu.tar --vocab 400 >out
+diff -rq -x summary.json old ustar || fail "the next run does not repair the data set"
+
+# -- the directory is tried before the archive is read, and one that was made for nothing is removed
+wrong 1 '/dev/null/out: cannot make the directory' linux-text /dev/null/out --source nowhere.tar
+mkdir -p taken/train.u16
+wrong 1 'taken/train.u16: cannot write: is a directory' linux-text taken --source nowhere.tar
+[ ! -e made ] || fail "a run that fails leaves a directory"
+
 # -- token ids are read without --tokens
 code=0
 "$FRUGRAD" train --model gpt2-nano --data ustar --tokens bytes --steps 1 >out 2>err || code=$?

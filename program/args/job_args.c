@@ -435,7 +435,7 @@ void fgp_help_tuning(void) {
     printf("\nMethods, and the library's options that they have:\n");
     print_row(fgt_finetune_kind_at(0), "AdamW on the targets, the baseline", NULL);
     for (size_t i = 0; (kind = frug_optimizer_at(i)) != NULL; i++)
-        if (strstr(kind->options, "targets=") != NULL)
+        if (fgt_finetune_supports(kind))
             print_row(kind->name, kind->help, kind->options);
 }
 

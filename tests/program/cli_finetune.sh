@@ -120,6 +120,9 @@ refuse 2 '--weights missing' $base
 refuse 1 'nowhere: has no checkpoint to resume from' $base --save nowhere --resume
 refuse 2 '--model missing' --weights $begun
 refuse 1 'no/such' $base --weights no/such
+refuse 2 'accepted: full, sgc, mesgc, cesgc, table, lora, galore, apollo$' $base --weights $begun --method muon
+refuse 2 'accepted: full, sgc, ' $base --weights $begun --method muon-merged
+! "$FRUGRAD" finetune --help | grep '^  muon' || fail "the help lists methods that fine-tuning does not support"
 refuse 2 'did you mean cesgc?' $base --weights $begun --method cesg
 refuse 2 '--states 27: cesgc takes at least 28 ' $base --weights $begun --method cesgc --states 27
 refuse 2 '--states 100: lora takes at least 256 ' $base --weights $begun --method lora --states 100 --workers 2

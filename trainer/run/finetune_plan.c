@@ -22,12 +22,16 @@
 
 /* ---- kinds ---- */
 
+bool fgt_finetune_supports(const frug_optimizer_kind *kind) {
+    return strstr(kind->options, "targets=") && strstr(kind->options, "others=");
+}
+
 const char *fgt_finetune_kind_at(size_t i) {
     const frug_optimizer_kind *kind;
     if (i == 0)
         return FULL;
     for (size_t k = 0; (kind = frug_optimizer_at(k)); k++)
-        if (strstr(kind->options, "targets=") && --i == 0)
+        if (fgt_finetune_supports(kind) && --i == 0)
             return kind->name;
     return NULL;
 }

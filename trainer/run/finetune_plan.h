@@ -11,7 +11,7 @@
 
 /** Options of fine-tuning. Texts are not owned. */
 typedef struct fgt_finetune_options {
-    const char *kind;    /* "full": AdamW; or an optimizer of the library that has targets */
+    const char *kind;    /* "full": AdamW; or an optimizer of the library: fgt_finetune_supports() */
     const char *targets; /* as the library's option */
     const char *head;    /* "auto": the layers of a classifier above its encoder; "none"; or a pattern of names */
     const char *options; /* further ones of the optimizer, as option=value,...; NULL: none */
@@ -37,7 +37,10 @@ typedef struct fgt_finetune_result {
 
 #define FGT_FINETUNE_TEXT 512
 
-/** "full", or the i-th kind of the library's optimizers that has targets; NULL past the end. */
+/** Whether an optimizer of the library updates targets and can leave the others as they are (others=frozen). */
+bool fgt_finetune_supports(const frug_optimizer_kind *kind);
+
+/** "full", or the i-th kind of the library's optimizers that fine-tuning supports; NULL past the end. */
 const char *fgt_finetune_kind_at(size_t i);
 
 /** Selects targets and head, freezes the others, and writes the text of the optimizer. Returns an exit status, after an

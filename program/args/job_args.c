@@ -281,8 +281,10 @@ typedef struct unused_option {
 static int check_idle_options(const fgp_request *r) {
     const fgt_job *job = &r->job;
     bool text = r->model.task != FGT_TASK_IMAGES, unsaved = has(&r->args, "save") && job->save == NULL;
+    const char *limits = has(&r->args, "hold-out") ? "is for builtin data; --hold-out and --steps limit other data"
+                                                   : "is for builtin data; --eval-batches limits other data";
     const unused_option options[] = {
-        {"samples", strcmp(job->data, "builtin") != 0, "is for builtin data; --hold-out and --steps limit other data"},
+        {"samples", strcmp(job->data, "builtin") != 0, limits},
         {"augment", text, "is for images"},
         {"no-augment", text, "is for images"},
         {"keep", unsaved, "is about checkpoints, and there is no --save DIR"},

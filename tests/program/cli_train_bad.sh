@@ -45,7 +45,7 @@ train 2 -- '--eval-every does nothing' --no-eval --eval-every 2
 train 2 -- '--no-overlap does nothing' --alone --no-overlap
 train 2 -- '--metrics-layers does nothing' --alone --metrics m --metrics-layers
 wrong 2 -- '--augment is for images' train --model gpt2-nano --steps 1 --augment none
-wrong 2 -- '--samples is for builtin data' train --model lenet --data fashion-mnist --samples 100 --steps 1
+wrong 2 -- '--samples is for builtin data; --hold-out and --steps limit' train --model lenet --data fashion-mnist --samples 100 --steps 1
 train 2 'ef21 sends changes' --method frugrad,feedback=ef21 --optimizer sgd
 
 # -- what all workers refuse is reported once
@@ -166,6 +166,8 @@ done
 wrong 2 '--model missing' eval
 wrong 2 '--weights FILE or --resume PATH missing' eval --model mlp --data builtin
 wrong 2 '--data DIR missing' eval --model mlp --weights $good
+wrong 2 -- '--samples is for builtin data; --eval-batches limits other data' \
+    eval --model lenet --weights $good --data fashion-mnist --samples 4
 wrong 2 'did you mean test' eval --model mlp --weights $good --data builtin --split tst
 wrong 1 'no/such' eval --model mlp --weights no/such --data builtin
 wrong 1 "good/.*: has no tensor '.*' of the model; it has [0-9]+, the first is '" eval --model lenet --weights $good --data builtin

@@ -11,6 +11,7 @@
 #include "io/files.h"
 #include "io/status_line.h"
 #include "program/system/interrupt.h"
+#include "trainer/model/model.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -208,7 +209,7 @@ static void print_comparison(const outcome run[2]) {
     printf("\n");
 }
 
-/* Before half a minute of dense training. */
+/* Checks of what the training processes would refuse, before half a minute of dense training. */
 static int check_method(const char *method) {
     frug_config *config = NULL;
     if (frug_config_create(method, &config) != FRUG_OK)
@@ -217,11 +218,21 @@ static int check_method(const char *method) {
     return FGIO_EXIT_OK;
 }
 
+static int check_model(const char *text) {
+    fgt_model model;
+    int status = fgt_model_parse(text, &model);
+    if (status == FGIO_EXIT_OK && model.task != FGT_TASK_IMAGES)
+        status = fgio_usage_error("demo: --model: %s is not a model for images", text);
+    return status;
+}
+
 static int demo_run(const fgp_args *args) {
     outcome run[2] = {{.name = "dense", .method = "dense"},
                       {.name = fgp_arg(args, "method"), .method = fgp_arg(args, "method")}};
     const char *data = fgp_arg(args, "data");
     int status = check_method(run[1].method);
+    if (status == FGIO_EXIT_OK)
+        status = check_model(fgp_arg(args, "model"));
     if (status != FGIO_EXIT_OK)
         return status;
     if (data == NULL && access(DEBIAN_IMAGES, R_OK) == 0) {

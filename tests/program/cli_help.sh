@@ -82,6 +82,8 @@ for command in train eval sample; do
     hinted 'accepted: mlp, lenet, resnet20, .*bert-mlm-base$' $command --model foo --weights x
 done
 hinted "unknown preset 'foo'" demo --method foo
+hinted "unknown model 'foo'" demo --model foo
+wrong '^frugrad: demo: --model: gpt2-nano is not a model for images' demo --model gpt2-nano
 hinted "unknown preset 'foo'" train --model mlp --method foo
 hinted "unknown preset 'foo'" bench --config foo
 hinted "unknown preset 'foo'" plan --config foo

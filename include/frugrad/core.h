@@ -72,7 +72,8 @@ FRUG_API const char *frug_status_text(frug_status status);
 FRUG_API const char *frug_last_error(void);
 
 /** For transports and other libraries on top of this one: set frug_last_error() of this thread, log it, and return
- *  status. After post and test of a transport the library sets a text of its own. The text is copied; NULL stands for frug_status_text(status). */
+ *  status. After post and test of a transport the library sets a text of its own. The text is copied; NULL stands for
+ *  frug_status_text(status). */
 FRUG_API frug_status frug_set_last_error(frug_status status, const char *text);
 
 /** Bytes that the library has allocated in this process, now and at most; either may be NULL. What a transport such as

@@ -18,7 +18,7 @@
  * A rank exchanges a record and a frame with each neighbor. After a record with an error the edge is closed and no more
  * messages are sent on it. A rank that receives an error finishes the step with its other neighbors, which wait for its
  * frame, and then sends the error on in place of its next record. At a step that averages, all ranks exchange their
- * status instead.
+ * status instead, unless a neighbor has ended at an earlier step.
  */
 #include "frugrad/experimental.h"
 #include "reduce/reducer.h"
@@ -185,14 +185,23 @@ static frug_status average_weights(frug_gossip *g, uint64_t step, frug_status st
     return FRUG_OK;
 }
 
-/* Exchange frames with the neighbors and update hat and gap. */
-static frug_status exchange_step(frug_gossip *g, uint64_t step, const float *x, bool averages) {
+/* Whether a neighbor sent the error of an earlier step on: it takes no part in this one. */
+static bool neighbor_has_ended(const frug_gossip *g, uint64_t step) {
+    for (int i = 0; i < g->edges; i++)
+        if (g->edge[i].status != FRUG_OK && g->edge[i].step != step)
+            return true;
+    return false;
+}
+
+/* Exchange frames with the neighbors and update hat and gap. Clears *averages if a rank cannot take part in that. */
+static frug_status exchange_step(frug_gossip *g, uint64_t step, const float *x, bool *averages) {
     frug_reduce_stats *stats = &g->base->stats;
     size_t own_bytes = 0;
     double clock = frugi_clock();
     frug_status status = compress_difference(g, step, x, &own_bytes);
     frugi_time_phase(&clock, &stats->seconds_compress);
     FRUG_TRY(exchange_records(g, step, status, own_bytes));
+    *averages = *averages && !neighbor_has_ended(g, step);
     FRUG_TRY(status);
     status = check_records(g, step);
     frugi_time_phase(&clock, &stats->seconds_wait);
@@ -201,7 +210,7 @@ static frug_status exchange_step(frug_gossip *g, uint64_t step, const float *x, 
     if (status == FRUG_OK)
         status = decode_all(g, own_bytes);
     frugi_time_phase(&clock, &stats->seconds_decode);
-    if (status != FRUG_OK && !averages)
+    if (status != FRUG_OK && !*averages)
         (void)exchange_records(g, step, status, 0); /* send the error on; the answers do not matter */
     return status;
 }
@@ -211,7 +220,7 @@ frug_status frug_gossip_step(frug_gossip *g, uint64_t step, float *weights) {
     FRUG_FAIL_IF(g->failed, FRUG_ERR_REMOTE, "gossip: an earlier step has failed; create a new one");
     double start = frugi_clock();
     bool averages = g->average_every && (step + 1) % g->average_every == 0;
-    frug_status status = exchange_step(g, step, weights, averages);
+    frug_status status = exchange_step(g, step, weights, &averages);
     if (averages && status != FRUG_ERR_COMM)
         status = average_weights(g, step, status, weights);
     else if (status == FRUG_OK)

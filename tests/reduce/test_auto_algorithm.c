@@ -70,6 +70,24 @@ static void all_ranks_choose_the_same_algorithm_and_get_the_same_bits(void **sta
     test_free(t.grad);
 }
 
+/* A sum of gradients has no momentum and no limit, so it must not be chosen in place of them, however fast it is. */
+static void dense_is_not_chosen_in_place_of_momentum_or_clipping(void **state) {
+    (void)state;
+    static const char *const configs[] = {"frugrad-sgd,density=1,value=f32,reduce=auto", "dgc,density=1,reduce=auto",
+                                          "density=1,feedback=plain,clip=1,reduce=auto"};
+    task t = {.n = N, .grad = bell_array(N, 1)};
+    frug_layout *flat = NULL;
+    OK(frug_layout_flat(N, &flat));
+    t.layout = flat;
+    for (size_t i = 0; i < COUNT(configs); i++) {
+        t.config = configs[i];
+        check_choice(&t, 2);
+        assert_string_not_equal(t.algorithm[0], "dense");
+    }
+    frug_layout_destroy(flat);
+    test_free(t.grad);
+}
+
 /* Rows, heads, random draws, dense steps: the measurements work with any config. */
 static void every_preset_can_be_measured(void **state) {
     (void)state;
@@ -138,6 +156,7 @@ static void exchanges_send_what_the_model_says(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_ranks_choose_the_same_algorithm_and_get_the_same_bits),
+        cmocka_unit_test(dense_is_not_chosen_in_place_of_momentum_or_clipping),
         cmocka_unit_test(every_preset_can_be_measured),
         cmocka_unit_test(exchanges_send_what_the_model_says),
     };

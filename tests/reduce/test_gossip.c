@@ -127,18 +127,23 @@ static frug_status run_gossip(frug_comm *comm, void *shared) {
     int rank = frug_comm_rank(comm);
     bool faulty = rank == 1;
     frug_gossip *g = NULL;
+    float *before = test_malloc(t->n * sizeof *before);
     frug_status status = create_gossip(comm, t, faulty, &g);
     for (uint64_t step = 0; step < t->steps && status == FRUG_OK; step++) {
         bool now = faulty && step == 3;
         if (now && t->fault == STOPPED)
             break;
+        memcpy(before, t->x[rank], t->n * sizeof *before);
         status = frug_gossip_step(g, now && t->fault == OTHER_STEP ? 7 : step,
                                   now && t->fault == NO_WEIGHTS ? NULL : t->x[rank]);
+        if (status != FRUG_OK && memcmp(before, t->x[rank], t->n * sizeof *before) != 0)
+            status = FRUG_ERR_MISMATCH; /* after an error weights are as before */
     }
     frug_reduce_stats stats = {.struct_size = sizeof stats};
     if (g && frug_gossip_stats(g, &stats) == FRUG_OK)
         t->bytes[rank] = stats.bytes_sent;
     frug_gossip_destroy(g);
+    test_free(before);
     return status;
 }
 
@@ -383,18 +388,20 @@ static void an_error_of_one_rank_reaches_all(void **state) {
                  {OTHER_START, FRUG_ERR_REMOTE, FRUG_ERR_REMOTE},
                  {OTHER_GAMMA, FRUG_ERR_REMOTE, FRUG_ERR_REMOTE},
                  {STOPPED, FRUG_OK, FRUG_ERR_COMM}};
+    static const char *const configs[] = {"frugrad", "frugrad,average_every=2", "frugrad,average_every=3"};
     frug_layout *z = make_test_layout(4);
-    for (size_t i = 0; i < COUNT(cases); i++) {
+    for (size_t i = 0; i < COUNT(configs) * COUNT(cases); i++) {
         thread_worker member[6];
-        task t = make_task("frugrad", z, 6, 40);
-        t.fault = cases[i].fault;
-        t.start = cases[i].fault == OTHER_START ? t.x[0] : NULL;
+        task t = make_task(configs[i / COUNT(cases)], z, 6, 40);
+        t.fault = cases[i % COUNT(cases)].fault;
+        t.start = cases[i % COUNT(cases)].fault == OTHER_START ? t.x[0] : NULL;
         double start = now();
         run_workers(6, run_gossip, &t, t.fault == STOPPED ? 1.0 : 60, member);
         assert_true(now() - start < 30);
         for (int p = 0; p < 6; p++)
-            if (member[p].status != (p == 1 ? cases[i].faulty : cases[i].others))
-                fail_msg("case %zu, rank %d: status %d, %s", i, p, (int)member[p].status, member[p].error);
+            if (member[p].status != (p == 1 ? cases[i % COUNT(cases)].faulty : cases[i % COUNT(cases)].others))
+                fail_msg("%s, case %zu, rank %d: status %d, %s", t.config, i % COUNT(cases), p, (int)member[p].status,
+                         member[p].error);
         end_task(&t, 6);
     }
     frug_layout_destroy(z);

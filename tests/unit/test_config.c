@@ -266,7 +266,9 @@ static void unused_options_are_reset_in_presets_and_rejected_from_users(void **s
                                           "mean=senders",
                                           "local=4,mean=senders,reduce=tree",
                                           "local=4,mean=senders,segment=tensor,unit=row",
-                                          "feedback=ef21,reduce=auto"};
+                                          "feedback=ef21,reduce=auto",
+                                          "dense,clip=1",
+                                          "clip=1,reduce=nodes,node=2"};
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
         assert_refused_somehow(refused[i]);
     assert_refused("theta=0.5", "config: theta=0.5 does nothing here, it is for feedback=ef21; leave it out");

@@ -7,6 +7,7 @@
 #include "io/tensor_file.h"
 #include "program/model/tensor_roles.h"
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/checkpoint_checksum.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -79,6 +80,8 @@ int fgp_weights_read(const char *path, fgp_weights *weights) {
     int code = fgt_checkpoint_newest(path, found, sizeof found);
     if (code == FGIO_EXIT_OK)
         code = fgio_tensor_file_open(found, &file);
+    if (code == FGIO_EXIT_OK)
+        code = fgt_weights_verify(&file);
     if (code == FGIO_EXIT_OK)
         code = read_tensors(&file, weights);
     if (code == FGIO_EXIT_OK)

@@ -34,6 +34,19 @@ for skip in h.0.mlp.c_proj h.0.mlp.c_fc; do
 done
 expect_error 1 "that --skip does not exclude" prune run --sparsity 0.5 --units channels --skip mlp -o x.safetensors
 
+# A damaged checkpoint is not a model, wherever it is named.
+checkpoint=run/step-000000006.safetensors
+cp $checkpoint damaged.safetensors
+printf '\245\245\245\245\245\245\245\245' | dd of=damaged.safetensors bs=1 seek=$(($(wc -c <$checkpoint) / 2)) conv=notrunc 2>/dev/null
+cmp -s $checkpoint damaged.safetensors && fail "not damaged"
+expect_error 1 "damaged.safetensors: is damaged: its checksum is" prune damaged.safetensors --sparsity 0.5 -o x.safetensors
+expect_error 1 "damaged.safetensors: is damaged: its checksum is" export damaged.safetensors -o x.fgc
+expect_error 1 "damaged.safetensors: is damaged: its checksum is" eval $model --weights damaged.safetensors
+"$frugrad" eval --model gpt2-nano:heads=1 --data builtin --threads 1 --resume run --eval-batches 2 >/dev/null 2>other.err || fail "eval"
+grep -q 'run is of --model gpt2-nano, and evaluated as gpt2-nano:heads=1' other.err || fail "another model: $(cat other.err)"
+loss run >/dev/null 2>same.err
+grep -q 'is of --model' same.err && fail "the same model: $(cat same.err)"
+
 # Compact: the same weights, the same loss, the same text.
 "$frugrad" prune run --sparsity 0.8 -o pruned.safetensors >/dev/null
 "$frugrad" export pruned.safetensors -o model.fgc >/dev/null

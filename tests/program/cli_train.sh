@@ -114,6 +114,18 @@ grep -q 'interrupted after step 1 of 1; to resume:$' evaluated.err || fail "Ctrl
 ls evaluated/step-000000001.safetensors >/dev/null || fail "Ctrl-C during an evaluation: no checkpoint"
 if grep -q accuracy evaluated.txt; then fail "an evaluation that was stopped gives an accuracy: $(cat evaluated.txt)"; fi
 
+# -- Ctrl-C after an evaluation: its quality is not that of the weights at the end
+env --default-signal=INT "$FRUGRAD" train --model lenet --steps 100000 --batch 16 --eval-every 20 --eval-batches 1 --save rated --json >rated.json 2>rated.err &
+child=$!
+until grep -q '^after step 40' rated.err || ! kill -0 $child 2>/dev/null; do sleep 0.01; done
+kill -INT $child || fail "the run ends by itself: $(cat rated.err)"
+wait $child || true
+python3 - <<'PY' || fail "the quality of earlier weights: $(cat rated.json)"
+import json
+r = json.load(open("rated.json"))
+assert r["interrupted"] and r["step"] >= 40 and (r["accuracy"] is None or r["step"] % 20 == 0), r
+PY
+
 # -- kill -9, at any moment: the newest complete checkpoint is there, or none yet
 begin killed
 until ls killed/step-*.safetensors >/dev/null 2>&1 || ! kill -0 $child 2>/dev/null; do sleep 0.01; done

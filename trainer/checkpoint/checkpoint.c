@@ -3,9 +3,9 @@
  * metadata to the others. While it reads, it sends the others a status now and then, because a file may take longer
  * than their timeout.
  */
+#include "trainer/checkpoint/checkpoint_checksum.h"
 #include "trainer/checkpoint/checkpoint_parts.h"
 
-#include "base/crc32c.h"
 #include "io/error.h"
 #include "io/json.h"
 
@@ -50,33 +50,10 @@ static int parse_metadata(fgt_checkpoint *c, const char *path, json_t *metadata)
     return FGIO_EXIT_OK;
 }
 
-/* Compares the checksum at the end with one over everything before it. */
-static int verify_checksum(fgt_checkpoint *c) {
-    const fgio_tensor_file *file = &c->file;
-    const fgio_tensor *item = file->head.count == 0 ? NULL : &file->head.item[file->head.count - 1];
-    unsigned char stored[FGT_CHECKSUM_BYTES];
-    uint32_t sum = 0, want = 0;
-    if (item == NULL || strcmp(item->name, FGT_CHECKSUM_NAME) != 0 || item->dtype != FGIO_U8 ||
-        item->count != sizeof stored)
-        return fgio_error("%s: has no checksum (" FGT_CHECKSUM_NAME ", %d bytes, the last tensor)", file->path,
-                          FGT_CHECKSUM_BYTES);
-    for (uint64_t at = 0; at < item->offset;) {
-        uint64_t left = item->offset - at, state = OPEN_IN_PROGRESS, none = 0;
-        size_t some = left < FGT_CHUNK_BYTES ? (size_t)left : FGT_CHUNK_BYTES;
-        if (fgio_tensor_file_read(file, at, c->chunk, some) != FGIO_EXIT_OK)
-            return FGIO_EXIT_FAIL;
-        sum = frugi_crc32c(sum, c->chunk, some);
-        at += some;
-        if (at % FGT_SYNC_BYTES == 0 && broadcast_status(c, &state, &none) != FGIO_EXIT_OK)
-            return FGIO_EXIT_FAIL;
-    }
-    if (fgio_tensor_file_read(file, item->offset, stored, sizeof stored) != FGIO_EXIT_OK)
-        return FGIO_EXIT_FAIL;
-    for (unsigned i = 0; i < sizeof stored; i++)
-        want |= (uint32_t)stored[i] << 8 * i;
-    return sum == want ? FGIO_EXIT_OK
-                       : fgio_error("%s: is damaged: its checksum is %08" PRIx32 ", its bytes give %08" PRIx32,
-                                    file->path, want, sum);
+/* While worker 0 reads: the others must not time out. */
+static int tell_others(void *ctx) {
+    uint64_t state = OPEN_IN_PROGRESS, none = 0;
+    return broadcast_status(ctx, &state, &none);
 }
 
 static int open_verified(fgt_checkpoint *c, const char *path) {
@@ -88,7 +65,7 @@ static int open_verified(fgt_checkpoint *c, const char *path) {
     if (code == FGIO_EXIT_OK && fgt_checkpoint_name_step(slash == NULL ? path : slash + 1, &named) && named != c->step)
         code = fgio_error("%s: its metadata has step %" PRIu64 ", its name step %" PRIu64 "", path, c->step, named);
     if (code == FGIO_EXIT_OK)
-        code = verify_checksum(c);
+        code = fgt_checksum_verify(&c->file, c->chunk, tell_others, c);
     if (code != FGIO_EXIT_OK) {
         json_decref(c->metadata);
         c->metadata = NULL;

@@ -4,6 +4,7 @@
  * the model gets the file's tensor of exactly its name, or the only one that is equal without prefixes.
  */
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/checkpoint_checksum.h"
 
 #include "io/error.h"
 #include "io/tensor_file.h"
@@ -179,7 +180,9 @@ int fgt_weights_load(const char *path, fgt_graph *graph, uint32_t *missing) {
     int code = fgio_tensor_file_open(path, &file);
     if (code != FGIO_EXIT_OK)
         return code;
-    code = load_all(&file, graph, &missing_count);
+    code = fgt_weights_verify(&file);
+    if (code == FGIO_EXIT_OK)
+        code = load_all(&file, graph, &missing_count);
     if (code == FGIO_EXIT_OK && missing != NULL)
         *missing = missing_count;
     fgio_tensor_file_close(&file);

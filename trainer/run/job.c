@@ -315,6 +315,8 @@ static void report_end(const fgt_worker *w, fgt_report *r) {
     r->density_mean = t.seen > 0 ? t.entries / t.seen : 1;
     r->train_loss = w->loss_tail_count > 0 ? w->loss_tail / w->loss_tail_count : (double)NAN;
     r->interrupted = w->interrupted;
+    if (r->quality.step != w->step)
+        r->quality.loss = (double)NAN; /* an evaluation of earlier weights */
     report_times(w, r);
     if (w->run->job->tune)
         report_tuning(w, r);

@@ -343,6 +343,12 @@ static int setting_differs(const fgt_worker *w, const char *key, const char *sav
         return FGIO_EXIT_FAIL;
     if (w->run->job->tune && strcmp(key, "optimizer") == 0)
         key = "method"; /* the option of the command line that has it */
+    if (strcmp(key, "samples") == 0 && strcmp(w->run->job->data, "builtin") != 0) {
+        fgio_error("%s: the data had %s samples for training when the checkpoint was made, now %s", w->run->job->resume,
+                   saved, current);
+        fgio_hint("restore the files that are missing or were added; one that cannot be read needs a replacement");
+        return FGIO_EXIT_FAIL;
+    }
     fgio_error("%s: the checkpoint was made with --%s %s; this command asks for %s", w->run->job->resume, key,
                list ? difference(saved, current, a, sizeof a) : or_none(saved),
                list ? difference(current, saved, b, sizeof b) : or_none(current));
@@ -546,6 +552,9 @@ int fgt_worker_load_weights(fgt_worker *w) {
     json_t *metadata = NULL;
     bool redistributed;
     int status = fgt_checkpoint_open(w->run->job->resume, w->comm, &checkpoint, &metadata, &w->step);
+    if (status == FGIO_EXIT_OK && w->rank == 0 && strcmp(get_text(metadata, "model"), w->run->model.text) != 0)
+        fgio_hint("%s is of --model %s, and evaluated as %s: that the shapes agree does not make it the same model",
+                  w->run->job->resume, or_none(get_text(metadata, "model")), w->run->model.text);
     if (status == FGIO_EXIT_OK)
         status = fgt_checkpoint_restore(checkpoint, &state, &redistributed);
     fgt_checkpoint_close(checkpoint);

@@ -54,6 +54,7 @@ typedef struct fgl_compare_task {
     uint32_t steps, samples, eval_batches, evals;
     uint32_t hold_out;      /* for choosing a rate; 0: the data has a validation split */
     double rate, sign_rate; /* the middle of the search */
+    const char *muon;       /* options of dense Muon that are better here than its defaults; or NULL */
 } fgl_compare_task;
 
 /** A way to exchange gradients. */

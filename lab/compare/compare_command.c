@@ -46,18 +46,20 @@ static void add_optimizer(fgl_command_line *w, const fgl_compare_task *t, const 
                                          "adam-merged:beta2=0.99,decay=0.01"};
     static const char *const plain[] = {"sgd:momentum=0,decay=5e-3", "adamw:beta1=0,beta2=0.95,decay=0.1",
                                         "adamw:beta1=0,decay=0.01"};
-    static const char *const muon[] = {"muon:decay=0.1", "muon:decay=0.1", "muon:decay=0.01"};
+    static const char *const decay[] = {"0.1", "0.1", "0.01"};
     int at = fgl_family_index(t);
+    char text[64];
     if (m->optimizer == FGL_OPTIMIZER_MERGED && m->inertia[0] != '\0') {
-        char text[64];
         snprintf(text, sizeof text, "%s,inertia=%s", merged[at], m->inertia);
         fgl_command_add(w, "--optimizer", text);
     } else if (m->optimizer == FGL_OPTIMIZER_MERGED)
         fgl_command_add(w, "--optimizer", merged[at]);
     else if (m->optimizer == FGL_OPTIMIZER_PLAIN)
         fgl_command_add(w, "--optimizer", plain[at]);
-    else if (m->optimizer == FGL_OPTIMIZER_MUON)
-        fgl_command_add(w, "--optimizer", muon[at]);
+    else if (m->optimizer == FGL_OPTIMIZER_MUON) {
+        snprintf(text, sizeof text, "muon:%sdecay=%s", t->muon != NULL ? t->muon : "", decay[at]);
+        fgl_command_add(w, "--optimizer", text);
+    }
 }
 
 static void add_data(fgl_command_line *w, const fgl_compare *c, size_t task, bool unpacked) {

@@ -47,9 +47,8 @@ typedef struct frug_transport {
     void (*abandon)(void *ctx, frug_message *message);         /* cancel one that will not complete; or NULL */
     void (*destroy)(void *ctx);                                /* or NULL */
     /* Of some messages, skip those that are done, start those that are not posted yet (handle is NULL), and wait until
-     * all are complete; or NULL. For a transport
-     * that cannot tell without blocking whether a message is complete: it has this in place of test. Without post too,
-     * a bucket is exchanged in one frame, not in chunks. */
+     * all are complete; or NULL. For a transport that cannot tell without blocking whether a message is complete: it
+     * has this in place of test. Without post too, a bucket is exchanged in one frame, not in chunks. */
     frug_status (*exchange)(void *ctx, frug_message *messages, size_t n);
 } frug_transport;
 

@@ -1,4 +1,5 @@
 /* test_comm.c - the public calls of a group: messages in order, all-gather, timeouts, and invalid arguments. */
+#include "base/clock.h"
 #include "base/status.h"
 #include "comm/comm.h"
 #include "support/test_clock.h"
@@ -241,6 +242,43 @@ static void invalid_arguments_are_refused(void **state) {
     frug_comm_destroy(comm[1]);
 }
 
+/* ---- a transport that fails -------------------------------------------------------------- */
+
+static frug_status post_nothing(void *ctx, frug_message *m) {
+    (void)m;
+    return ctx ? FRUG_ERR_MEMORY : FRUG_OK;
+}
+
+static frug_status test_nothing(void *ctx, frug_message *m) {
+    (void)ctx;
+    (void)m;
+    return FRUG_OK;
+}
+
+static frug_status wait_fails(void *ctx, double seconds) {
+    (void)ctx;
+    (void)seconds;
+    return frug_set_last_error(FRUG_ERR_DEVICE, "link 7 is down");
+}
+
+static void errors_of_a_transport_end_a_wait_and_keep_their_status(void **state) {
+    (void)state;
+    frug_transport t = {
+        .struct_size = sizeof t, .name = "broken", .post = post_nothing, .test = test_nothing, .wait = wait_fails};
+    frug_comm *comm = NULL;
+    char c = 0;
+    double start = frugi_clock();
+    OK(frug_comm_create(&t, NULL, 0, 2, &comm)); /* the timeout is 60 seconds */
+    assert_int_equal(frug_comm_receive(comm, 1, &c, 1), FRUG_ERR_DEVICE);
+    assert_string_equal(frug_last_error(), "link 7 is down");
+    frug_comm_destroy(comm);
+    OK(frug_comm_create(&t, &c, 0, 2, &comm));
+    assert_int_equal(frug_comm_receive(comm, 1, &c, 1), FRUG_ERR_MEMORY);
+    assert_non_null(strstr(frug_last_error(), "receive from rank 1 over broken: out of memory"));
+    frug_comm_destroy(comm);
+    assert_true(frugi_clock() - start < 30);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(posted_messages_of_a_tag_are_in_order),
@@ -250,6 +288,7 @@ int main(void) {
         cmocka_unit_test(a_missing_rank_is_named),
         cmocka_unit_test(gathers_of_different_lengths_fail),
         cmocka_unit_test(invalid_arguments_are_refused),
+        cmocka_unit_test(errors_of_a_transport_end_a_wait_and_keep_their_status),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -51,7 +51,7 @@ static int parse_metadata(fgt_checkpoint *c, const char *path, json_t *metadata)
 }
 
 /* While worker 0 reads: the others must not time out. */
-static int tell_others(void *ctx) {
+static int send_progress(void *ctx) {
     uint64_t state = OPEN_IN_PROGRESS, none = 0;
     return broadcast_status(ctx, &state, &none);
 }
@@ -65,7 +65,7 @@ static int open_verified(fgt_checkpoint *c, const char *path) {
     if (code == FGIO_EXIT_OK && fgt_checkpoint_name_step(slash == NULL ? path : slash + 1, &named) && named != c->step)
         code = fgio_error("%s: its metadata has step %" PRIu64 ", its name step %" PRIu64 "", path, c->step, named);
     if (code == FGIO_EXIT_OK)
-        code = fgt_checksum_verify(&c->file, c->chunk, tell_others, c);
+        code = fgt_checksum_verify(&c->file, c->chunk, send_progress, c);
     if (code != FGIO_EXIT_OK) {
         json_decref(c->metadata);
         c->metadata = NULL;

@@ -18,7 +18,7 @@ static bool is_checksum(const fgio_tensor *item) {
            item->count == FGT_CHECKSUM_BYTES;
 }
 
-int fgt_checksum_verify(const fgio_tensor_file *file, unsigned char *chunk, int (*every)(void *ctx), void *ctx) {
+int fgt_checksum_verify(const fgio_tensor_file *file, unsigned char *chunk, int (*sync)(void *ctx), void *ctx) {
     const fgio_tensor *item = last_tensor(file);
     unsigned char stored[FGT_CHECKSUM_BYTES];
     uint32_t sum = 0, want = 0;
@@ -32,7 +32,7 @@ int fgt_checksum_verify(const fgio_tensor_file *file, unsigned char *chunk, int 
             return FGIO_EXIT_FAIL;
         sum = frugi_crc32c(sum, chunk, some);
         at += some;
-        if (every != NULL && at % FGT_SYNC_BYTES == 0 && every(ctx) != FGIO_EXIT_OK)
+        if (sync != NULL && at % FGT_SYNC_BYTES == 0 && sync(ctx) != FGIO_EXIT_OK)
             return FGIO_EXIT_FAIL;
     }
     if (fgio_tensor_file_read(file, item->offset, stored, sizeof stored) != FGIO_EXIT_OK)

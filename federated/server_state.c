@@ -19,11 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <time.h>
 #include <unistd.h>
-
-#define LOCK_TRIES    40 /* two seconds */
-#define LOCK_PAUSE_NS 50000000
 
 /** A server optimizer by its short name. */
 typedef struct server_optimizer {
@@ -91,8 +87,7 @@ static int make_directories(const char *dir, fgio_reason *why) {
     return fgio_directory_make(path) == FGIO_EXIT_OK ? 0 : fgio_fail(why, "%s cannot be made", path);
 }
 
-/* Two servers would each replace the other's DIR/state, and lose updates that were confirmed. The system releases the
- * lock when the process ends; one that was killed may need a moment for that. DIR/state itself cannot be locked,
+/* Two servers would each replace the other's DIR/state, and lose updates that were confirmed. DIR/state itself cannot be locked,
  * because it is replaced. */
 static int lock_directory(fgf_state *s, fgio_reason *why) {
     char path[FGF_PATH_MAX];
@@ -100,12 +95,7 @@ static int lock_directory(fgf_state *s, fgio_reason *why) {
     s->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (s->lock < 0)
         return fgio_fail(why, "%s cannot be opened: %s", path, strerror(errno));
-    int status = flock(s->lock, LOCK_EX | LOCK_NB);
-    for (int i = 0; status != 0 && errno == EWOULDBLOCK && i < LOCK_TRIES; i++) {
-        nanosleep(&(struct timespec){.tv_nsec = LOCK_PAUSE_NS}, NULL);
-        status = flock(s->lock, LOCK_EX | LOCK_NB);
-    }
-    if (status == 0)
+    if (fgio_lock(s->lock) == 0)
         return 0;
     if (errno != EWOULDBLOCK)
         return fgio_fail(why, "%s cannot be locked: %s", path, strerror(errno));

@@ -22,11 +22,15 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define TEMPORARY_PREFIX ".frugrad-"
 
 enum { SLOTS = 1024, CHUNK = 1 << 26, FIRST_READ = 1 << 16, LARGE = 1 << 24 };
+
+#define LOCK_TRIES    40 /* two seconds */
+#define LOCK_PAUSE_NS 50000000
 
 /* Temporary files in use, by any thread. The signal handler reads them, so they are static and never freed; memory that
  * was never used costs nothing. */
@@ -331,6 +335,15 @@ int fgio_directory_make(const char *path) {
     if (stat(path, &st) == 0 && !S_ISDIR(st.st_mode))
         error = ENOTDIR;
     return error ? fgio_error("%s: cannot make the directory: %s", path, strerror(error)) : FGIO_EXIT_OK;
+}
+
+int fgio_lock(int fd) {
+    int status = flock(fd, LOCK_EX | LOCK_NB);
+    for (int i = 0; status != 0 && errno == EWOULDBLOCK && i < LOCK_TRIES; i++) {
+        nanosleep(&(struct timespec){.tv_nsec = LOCK_PAUSE_NS}, NULL);
+        status = flock(fd, LOCK_EX | LOCK_NB);
+    }
+    return status;
 }
 
 /* Whether no process holds the lock of a temporary file. */

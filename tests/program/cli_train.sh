@@ -114,10 +114,13 @@ grep -q 'interrupted after step 1 of 1; to resume:$' evaluated.err || fail "Ctrl
 ls evaluated/step-000000001.safetensors >/dev/null || fail "Ctrl-C during an evaluation: no checkpoint"
 if grep -q accuracy evaluated.txt; then fail "an evaluation that was stopped gives an accuracy: $(cat evaluated.txt)"; fi
 
-# -- Ctrl-C after an evaluation: its quality is not that of the weights at the end
+# -- Ctrl-C after an evaluation: its quality is not that of the weights at the end; until then no other run may save there
 env --default-signal=INT "$FRUGRAD" train --model lenet --steps 100000 --batch 16 --eval-every 20 --eval-batches 1 --save rated --json >rated.json 2>rated.err &
 child=$!
 until grep -q '^after step 40' rated.err || ! kill -0 $child 2>/dev/null; do sleep 0.01; done
+code=0
+"$FRUGRAD" train --model lenet --steps 1 --no-eval --workers 2 --save rated --resume >second.txt 2>second.err || code=$?
+[ $code = 1 ] && [ "$(grep -c 'rated is in use by another run' second.err)" = 1 ] || fail "a second run in one directory: $code $(cat second.err)"
 kill -INT $child || fail "the run ends by itself: $(cat rated.err)"
 wait $child || true
 python3 - <<'PY' || fail "the quality of earlier weights: $(cat rated.json)"
@@ -166,6 +169,27 @@ ls images.run/step-000000002.safetensors >/dev/null || fail "an image that canno
 cp images/val/b/1.png images/val/b/2.png
 "$FRUGRAD" train --model resnet20 --data images --batch 4 --epochs 1 --resume images.run --quiet >images.txt 2>&1 || fail "$(cat images.txt)"
 grep -q accuracy images.txt || fail "a run at its end is not evaluated: $(cat images.txt)"
+
+# -- an image that becomes unreadable in training: the steps before it are saved, and the run goes on when it is mended
+on_images="--model resnet20 --data images --batch 1 --epochs 2 --threads 1 --no-eval --quiet"
+for workers in 1 2; do
+    "$FRUGRAD" train $on_images --workers $workers --save mended >images.txt 2>&1 || fail "$(cat images.txt)"
+    saved=0
+    for image in images/train/a/{0,1,2}.png; do
+        mv "$image" away.png && head -c 60 away.png >"$image"
+        code=0
+        "$FRUGRAD" train $on_images --workers $workers --save broken >images.txt 2>images.err || code=$?
+        [ $code = 1 ] && [ "$(grep -c "$image: invalid PNG" images.err)" = 1 ] || fail "$image, $workers workers: $code $(cat images.err)"
+        mv away.png "$image"
+        [ -z "$(ls broken)" ] || saved=$((saved + 1))
+        "$FRUGRAD" train $on_images --workers $workers --resume broken --save broken >images.txt 2>&1 || fail "$(cat images.txt)"
+        file=step-$(printf %09d $((16 / workers))).safetensors
+        cmp "mended/$file" "broken/$file" || fail "another end after an image that could not be read"
+        rm -r broken
+    done
+    [ $saved -ge 2 ] || fail "steps before an image that cannot be read are lost: $saved of 3 are saved"
+    rm -r mended
+done
 
 # -- one command for the first start and every restart, killed before the first checkpoint and after; with threads and
 # -- processes

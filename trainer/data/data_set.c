@@ -214,11 +214,15 @@ uint64_t fgt_data_sample_index(const fgt_data *data, uint64_t epoch, uint64_t at
 
 int fgt_data_batch(const fgt_data *data, fgt_split split, uint64_t epoch, uint64_t first, uint32_t n,
                    fgt_batch *batch) {
-    int threads = data->source->slow && batch->threads > 1 ? batch->threads : 1;
+    int threads = data->source->reads_files && batch->threads > 1 ? batch->threads : 1;
     batch->n = data->info.count[split] == 0 ? 0 : n;
     atomic_store(&batch->failed, 0);
 #pragma omp parallel for num_threads(threads) schedule(dynamic, 1) if (threads > 1)
     for (uint32_t i = 0; i < batch->n; i++)
         data->source->sample(data, sample_id_of(data, split, epoch, first + i), batch, i);
     return atomic_load(&batch->failed) ? FGIO_EXIT_FAIL : FGIO_EXIT_OK;
+}
+
+bool fgt_data_reads_files(const fgt_data *data) {
+    return data->source->reads_files;
 }

@@ -10,6 +10,7 @@
 
 #include "trainer/base/batch.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -71,5 +72,8 @@ uint64_t fgt_data_sample_index(const fgt_data *data, uint64_t epoch, uint64_t at
  * folder with batch->threads threads. Returns an exit status: an image that cannot be read is named in the error
  * message. */
 int fgt_data_batch(const fgt_data *data, fgt_split split, uint64_t epoch, uint64_t first, uint32_t n, fgt_batch *batch);
+
+/** Whether batches are read from files, so that loading one can fail. */
+bool fgt_data_reads_files(const fgt_data *data);
 
 #endif

@@ -21,7 +21,7 @@ typedef struct fgt_source {
     /* Loads one sample into this slot of the batch. */
     void (*sample)(const fgt_data *data, fgt_sample_id id, fgt_batch *batch, size_t slot);
     void (*close)(void *state);
-    int slow; /* loading a sample is slow enough for several threads */
+    bool reads_files; /* as samples are loaded: slow enough for several threads, and it can fail */
 } fgt_source;
 
 struct fgt_data {

@@ -276,7 +276,7 @@ static void load_sample(const fgt_data *data, fgt_sample_id id, fgt_batch *batch
     fgio_bytes_free(&file);
 }
 
-static const fgt_source folder_source = {.sample = load_sample, .close = close_folder, .slow = 1};
+static const fgt_source folder_source = {.sample = load_sample, .close = close_folder, .reads_files = true};
 
 /* ---- opening ---- */
 

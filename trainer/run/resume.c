@@ -16,6 +16,7 @@
 #include "trainer/run/worker_group.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
@@ -527,6 +528,20 @@ static int make_save_directory(const char *path) {
     return status;
 }
 
+/* The directory itself is locked, so that no file is left in it; where the file system has no such locks, runs go
+ * without. */
+int fgt_worker_lock_save(fgt_worker *w) {
+    const char *path = w->run->job->save;
+    if (path == NULL || w->rank != 0 || w->save_lock >= 0)
+        return FGIO_EXIT_OK;
+    w->save_lock = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (w->save_lock < 0 || fgio_lock(w->save_lock) == 0 || errno != EWOULDBLOCK)
+        return FGIO_EXIT_OK;
+    int status = fgio_error("--save: %s is in use by another run", path);
+    fgio_hint("wait until it ends, or name another directory");
+    return status;
+}
+
 int fgt_worker_resume(fgt_worker *w) {
     const fgt_job *job = w->run->job;
     fgt_checkpoint *checkpoint = NULL;
@@ -540,6 +555,8 @@ int fgt_worker_resume(fgt_worker *w) {
     }
     if (status == FGIO_EXIT_OK && job->save && w->rank == 0)
         status = make_save_directory(job->save);
+    if (status == FGIO_EXIT_OK && job->save && w->rank == 0)
+        status = fgt_worker_lock_save(w);
     if (status == FGIO_EXIT_OK && job->save && w->rank == 0)
         status = fgt_checkpoint_next_generation(job->save, checkpoint, w->step, &w->generation);
     fgt_checkpoint_close(checkpoint);

@@ -40,8 +40,8 @@ void fgt_worker_clear_interrupt(void) {
 typedef struct step_summary {
     double loss, asked, right, norm2, stop;
     double bytes, bytes_dense; /* sent to other stages */
-    double broken; /* a batch could not be read, or a stage could not update; all stop after the step, since a worker
-                      that stopped alone would leave the others waiting */
+    double broken; /* a stage or a neighbor could not update; all stop after the step, since a worker that stopped alone
+                      would leave the others waiting */
 } step_summary;
 
 _Static_assert(sizeof(step_summary) == FGT_STEP_DOUBLES * sizeof(double), "a message is an array of doubles");
@@ -49,6 +49,7 @@ _Static_assert(sizeof(step_summary) == FGT_STEP_DOUBLES * sizeof(double), "a mes
 /** Results of one step. */
 typedef struct step_result {
     step_summary sum; /* over all workers */
+    double begin; /* time, before the batch was loaded */
     double rate, clipped, seconds;
     double stage_bytes[FGT_STAGES_MAX]; /* sent by each stage */
     fgt_traffic before;
@@ -95,6 +96,14 @@ static int load_batch(fgt_worker *w) {
     for (uint32_t i = 0; w->ids && i < n; i++)
         w->ids[i] = fgt_data_sample_index(w->run->data, epoch, first + i);
     return fgt_data_batch(w->run->data, FGT_TRAIN, epoch, first, n, &w->batch);
+}
+
+/* A file that cannot be read ends all workers before the step. */
+static int load_batches(fgt_worker *w) {
+    double t0 = frugi_clock();
+    int status = fgt_data_reads_files(w->run->data) ? fgt_worker_collective(w, load_batch) : load_batch(w);
+    w->times.data += frugi_clock() - t0;
+    return status;
 }
 
 static frug_status run_stage(fgt_worker *w) {
@@ -216,11 +225,9 @@ static bool others_go_on(const fgt_worker *w, frug_status status) {
 }
 
 static int one_step(fgt_worker *w, step_result *s) {
-    double clip = w->run->job->clip, t0 = frugi_clock();
+    double clip = w->run->job->clip;
     s->before = fgt_worker_traffic(w);
     fgt_channel_stats sent = w->pipeline ? fgt_pipeline_stats(w->pipeline) : (fgt_channel_stats){0};
-    bool broken = load_batch(w) != FGIO_EXIT_OK;
-    w->times.data += frugi_clock() - t0;
     bool lagging = clip > 0 && !clips_exactly(w);
     if (lagging && w->clip.weight == 0 && measure_first_norm(w) != FGIO_EXIT_OK)
         return FGIO_EXIT_FAIL;
@@ -235,7 +242,7 @@ static int one_step(fgt_worker *w, step_result *s) {
         fgt_worker_error(w, w->pipeline ? "stages" : "exchange", status);
     if (status != FRUG_OK && !others_go_on(w, status))
         return FGIO_EXIT_FAIL;
-    step_summary mine = summary_of(w, broken || status != FRUG_OK, &sent);
+    step_summary mine = summary_of(w, status != FRUG_OK, &sent);
     set_limited_norms(w);
     if (sum_over_workers(w, mine, &s->sum) != FGIO_EXIT_OK || s->sum.broken > 0)
         return FGIO_EXIT_FAIL;
@@ -244,7 +251,7 @@ static int one_step(fgt_worker *w, step_result *s) {
     s->clipped = lagging ? factor : fgt_buckets_clip_factor(w->buckets);
     fgt_clip_update(&w->clip, sqrt(s->sum.norm2 / w->replicas));
     fgt_worker_set_norm(w, sqrt(s->sum.norm2 / w->replicas));
-    s->seconds = frugi_clock() - t0;
+    s->seconds = frugi_clock() - s->begin;
     w->times.total += s->seconds;
     return FGIO_EXIT_OK;
 }
@@ -355,6 +362,13 @@ static int evaluate_and_save(fgt_worker *w) {
     return status;
 }
 
+/* The steps since the last checkpoint, before a batch that cannot be loaded. */
+static void save_before_failure(fgt_worker *w) {
+    const fgt_job *job = w->run->job;
+    if (job->save && w->steps_here > 0 && !w->gossip && is_shared(w) && !is_due(w, job->save_every))
+        save_checkpoint(w);
+}
+
 /* A run that was already at its end is still evaluated, and one that fine-tunes is evaluated before the first step. */
 static int evaluate_before_training(fgt_worker *w) {
     const fgt_job *job = w->run->job;
@@ -382,8 +396,12 @@ static int write_record(fgt_worker *w) {
 int fgt_worker_train(fgt_worker *w) {
     int status = evaluate_before_training(w);
     while (status == FGIO_EXIT_OK && w->step < w->steps && !w->interrupted) {
-        step_result s = {0};
-        status = one_step(w, &s);
+        step_result s = {.begin = frugi_clock()};
+        status = load_batches(w);
+        if (status != FGIO_EXIT_OK)
+            save_before_failure(w);
+        if (status == FGIO_EXIT_OK)
+            status = one_step(w, &s);
         if (status != FGIO_EXIT_OK)
             break;
         record_step(w, &s);

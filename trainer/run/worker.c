@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 int fgt_worker_error(const fgt_worker *w, const char *what, frug_status status) {
     if (status == FRUG_ERR_REMOTE && w->rank != 0)
@@ -489,12 +490,15 @@ int fgt_worker_open(fgt_worker *w, fgt_run *run, frug_comm *comm, bool training)
                       .rank = frug_comm_rank(comm),
                       .size = frug_comm_size(comm),
                       .accumulate = run->accumulate ? run->accumulate : 1,
-                      .norm = -1};
+                      .norm = -1,
+                      .save_lock = -1};
     w->replica = run->job->stages ? 0 : w->rank;
     w->replicas = run->job->stages ? 1 : w->size;
     w->exchange_comm = run->job->stages ? NULL : comm;
     count_steps(w);
     int status = fgt_worker_collective(w, check_same_settings);
+    if (status == FGIO_EXIT_OK)
+        status = training ? fgt_worker_collective(w, fgt_worker_lock_save) : FGIO_EXIT_OK;
     if (status == FGIO_EXIT_OK)
         status = fgt_worker_collective(w, fgt_worker_find_checkpoint);
     if (status == FGIO_EXIT_OK)
@@ -534,6 +538,8 @@ void fgt_worker_close(fgt_worker *w) {
     free(w->step_seconds);
     free(w->message);
     free(w->messages);
+    if (w->save_lock >= 0)
+        close(w->save_lock);
 }
 
 uint64_t fgt_worker_trainable(const fgt_worker *w) {

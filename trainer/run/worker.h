@@ -93,6 +93,7 @@ typedef struct fgt_worker {
     bool interrupted;
     bool resuming;       /* from a checkpoint, which exists */
     uint64_t generation; /* of the checkpoints that it writes; worker 0's */
+    int save_lock;       /* descriptor of --save's directory, which is locked by worker 0; or -1 */
 } fgt_worker;
 
 #define FGT_STEP_TIMES_MAX 4096u
@@ -156,6 +157,10 @@ fgt_split fgt_worker_eval_split(const fgt_worker *w, bool at_end);
 
 /** Write a checkpoint into the job's directory. Collective. */
 int fgt_worker_save(fgt_worker *w);
+
+/** Locks the directory of --save against other runs, whose checkpoints the two would remove; one that does not exist yet
+ * is locked when it is made. To be called by all workers. */
+int fgt_worker_lock_save(fgt_worker *w);
 
 /** Finds out whether the run starts or resumes from a checkpoint: w->resuming. Collective. */
 int fgt_worker_find_checkpoint(fgt_worker *w);

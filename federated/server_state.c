@@ -87,8 +87,8 @@ static int make_directories(const char *dir, fgio_reason *why) {
     return fgio_directory_make(path) == FGIO_EXIT_OK ? 0 : fgio_fail(why, "%s cannot be made", path);
 }
 
-/* Two servers would each replace the other's DIR/state, and lose updates that were confirmed. DIR/state itself cannot be locked,
- * because it is replaced. */
+/* Two servers would each replace the other's DIR/state, and lose updates that were confirmed. DIR/state itself cannot
+ * be locked, because it is replaced. */
 static int lock_directory(fgf_state *s, fgio_reason *why) {
     char path[FGF_PATH_MAX];
     snprintf(path, sizeof path, "%s/lock", s->options.directory);

@@ -70,7 +70,8 @@ int fgio_file_write(const char *path, const void *data, size_t len);
 int fgio_directory_make(const char *path);
 
 /** Lock an open file or directory against other processes, until it is closed or the process ends. Waits two seconds: a
- * process that was killed may need a moment. Returns 0, or -1 with errno: EWOULDBLOCK if another process has the lock. */
+ * process that was killed may need a moment. Returns 0, or -1 with errno: EWOULDBLOCK if another process has the lock.
+ */
 int fgio_lock(int fd);
 
 /** Remove temporary files of killed processes from a directory; those in use stay. */

@@ -2,6 +2,7 @@
 #include "program/args/commands.h"
 #include "program/args/job_args.h"
 #include "program/train/train_summary.h"
+#include "trainer/checkpoint/checkpoint.h"
 
 static const fgp_opt options[] = {
     {"model", 'm', "MODEL", NULL, "what the weights are of; listed below"},
@@ -58,6 +59,8 @@ static int run(const fgp_args *args) {
         status = check(&request);
     if (status == FGIO_EXIT_OK)
         status = evaluate(&request, &quality, &report);
+    if (status == FGIO_EXIT_OK && request.job.weights != NULL)
+        fgt_weights_compare_model(request.job.weights, request.model.text);
     if (status == FGIO_EXIT_OK && fgp_arg_given(args, "json"))
         status = fgp_verdict_json(&request, &quality, &report);
     else if (status == FGIO_EXIT_OK)

@@ -126,6 +126,8 @@ static int build_graph(sampler *s) {
     if (status == FGIO_EXIT_OK)
         status = fgt_weights_load(path, s->graph, &fresh);
     fgio_progress_end(meter);
+    if (status == FGIO_EXIT_OK)
+        fgt_weights_compare_model(path, model->text);
     return status;
 }
 

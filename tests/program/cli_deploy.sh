@@ -43,7 +43,11 @@ expect_error 1 "damaged.safetensors: is damaged: its checksum is" prune damaged.
 expect_error 1 "damaged.safetensors: is damaged: its checksum is" export damaged.safetensors -o x.fgc
 expect_error 1 "damaged.safetensors: is damaged: its checksum is" eval $model --weights damaged.safetensors
 "$frugrad" eval --model gpt2-nano:heads=1 --data builtin --threads 1 --resume run --eval-batches 2 >/dev/null 2>other.err || fail "eval"
-grep -q 'run is of --model gpt2-nano, and evaluated as gpt2-nano:heads=1' other.err || fail "another model: $(cat other.err)"
+grep -q 'run is of --model gpt2-nano, and used as gpt2-nano:heads=1' other.err || fail "another model: $(cat other.err)"
+for command in "eval --data builtin --eval-batches 2 --weights" "sample --length 2 --weights" "sample --length 2 --resume"; do
+    "$frugrad" $command $checkpoint --model gpt2-nano:heads=1 --threads 1 >/dev/null 2>other.err || fail "$command: $(cat other.err)"
+    grep -q 'is of --model gpt2-nano, and used as gpt2-nano:heads=1' other.err || fail "$command, another model: $(cat other.err)"
+done
 loss run >/dev/null 2>same.err
 grep -q 'is of --model' same.err && fail "the same model: $(cat same.err)"
 

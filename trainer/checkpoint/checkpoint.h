@@ -100,6 +100,12 @@ int fgt_checkpoint_restore(fgt_checkpoint *checkpoint, const fgt_checkpoint_stat
  */
 int fgt_weights_load(const char *path, fgt_graph *graph, uint32_t *missing);
 
+/** Prints a hint if a checkpoint is of another --model, whose tensors may have the same shapes. */
+void fgt_checkpoint_compare_model(const char *path, const json_t *metadata, const char *model);
+
+/** The same for a file of weights that may be a checkpoint. */
+void fgt_weights_compare_model(const char *path, const char *model);
+
 /** The parameter that a file's tensor of that name is for; NULL: none. */
 const fgt_param *fgt_weights_find(const fgt_graph *graph, const char *name);
 

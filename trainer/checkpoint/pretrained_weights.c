@@ -3,8 +3,8 @@
  * wrapper of the model, and by the old names in BERT's layer norms, so names are compared without those: a tensor of
  * the model gets the file's tensor of exactly its name, or the only one that is equal without prefixes.
  */
-#include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/checkpoint_checksum.h"
+#include "trainer/checkpoint/checkpoint_parts.h"
 
 #include "io/error.h"
 #include "io/tensor_file.h"
@@ -187,4 +187,21 @@ int fgt_weights_load(const char *path, fgt_graph *graph, uint32_t *missing) {
         *missing = missing_count;
     fgio_tensor_file_close(&file);
     return code;
+}
+
+void fgt_checkpoint_compare_model(const char *path, const json_t *metadata, const char *model) {
+    const char *theirs = json_string_value(json_object_get(metadata, "model"));
+    if (json_object_get(metadata, FGT_KEY_FORMAT) != NULL && theirs != NULL && strcmp(theirs, model) != 0)
+        fgio_hint("%s is of --model %s, and used as %s: that the shapes agree does not make it the same model", path,
+                  theirs, model);
+}
+
+void fgt_weights_compare_model(const char *path, const char *model) {
+    fgio_tensor_file file = FGIO_TENSOR_FILE_CLOSED;
+    fgio_errors_mute(1);
+    int status = fgio_tensor_file_open(path, &file);
+    fgio_errors_mute(0);
+    if (status == FGIO_EXIT_OK)
+        fgt_checkpoint_compare_model(path, file.head.metadata, model);
+    fgio_tensor_file_close(&file);
 }

@@ -569,9 +569,8 @@ int fgt_worker_load_weights(fgt_worker *w) {
     json_t *metadata = NULL;
     bool redistributed;
     int status = fgt_checkpoint_open(w->run->job->resume, w->comm, &checkpoint, &metadata, &w->step);
-    if (status == FGIO_EXIT_OK && w->rank == 0 && strcmp(get_text(metadata, "model"), w->run->model.text) != 0)
-        fgio_hint("%s is of --model %s, and evaluated as %s: that the shapes agree does not make it the same model",
-                  w->run->job->resume, or_none(get_text(metadata, "model")), w->run->model.text);
+    if (status == FGIO_EXIT_OK && w->rank == 0)
+        fgt_checkpoint_compare_model(w->run->job->resume, metadata, w->run->model.text);
     if (status == FGIO_EXIT_OK)
         status = fgt_checkpoint_restore(checkpoint, &state, &redistributed);
     fgt_checkpoint_close(checkpoint);

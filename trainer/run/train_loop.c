@@ -49,7 +49,7 @@ _Static_assert(sizeof(step_summary) == FGT_STEP_DOUBLES * sizeof(double), "a mes
 /** Results of one step. */
 typedef struct step_result {
     step_summary sum; /* over all workers */
-    double begin; /* time, before the batch was loaded */
+    double begin;     /* time, before the batch was loaded */
     double rate, clipped, seconds;
     double stage_bytes[FGT_STAGES_MAX]; /* sent by each stage */
     fgt_traffic before;

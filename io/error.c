@@ -53,10 +53,10 @@ void fgio_errors_flush(int print) {
     deferred.used = 0;
 }
 
-static _Thread_local int muted;
+static _Thread_local int muted; /* calls that asked for it */
 
 void fgio_errors_mute(int on) {
-    muted = on;
+    muted += on ? 1 : -1;
 }
 
 static void print_message(const char *prefix, const char *format, va_list list) {

@@ -37,7 +37,8 @@ int fgio_hinted(void);
 void fgio_errors_defer(void);
 void fgio_errors_flush(int print);
 
-/** While on, drop the errors and hints of the calling thread: for probing files that may be unreadable. */
+/** While on, drop the errors and hints of the calling thread: for probing files that may be unreadable. Calls nest:
+ * each one that sets it on is followed by one that sets it off. */
 void fgio_errors_mute(int on);
 
 /** Print "frugrad: what: frug_last_error()" on stderr. Returns FGIO_EXIT_USAGE if the library rejected a config string,

@@ -47,7 +47,7 @@ static int export_weights(const fgp_args *args, const char *out, bool int8) {
     size_t bytes = 0;
     int safetensors = ends_with(out, ".safetensors"), code = fgp_weights_read(args->operand[0], &weights);
     if (code == FGIO_EXIT_OK)
-        code = fgp_weights_check_output(args->operand[0], out);
+        code = fgp_weights_check_output(&weights, out);
     if (code == FGIO_EXIT_OK)
         code = safetensors ? fgp_weights_write_safetensors(&weights, out)
                            : fgp_weights_write_compact(&weights, out, int8, &bytes);

@@ -16,7 +16,6 @@
 #include "trainer/sparse/mask_select.h"
 
 #include <inttypes.h>
-#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -152,15 +151,12 @@ static int measure_inputs(prune_job *job) {
     fgp_request request;
     fgt_eval_result quality = {0};
     fgt_report report = {0};
-    char path[PATH_MAX];
     job->norm = calloc(job->weights.count, sizeof *job->norm);
     if (job->norm == NULL)
         return fgio_error("not enough memory");
     int code = fgp_request_open(job->args, &request);
-    if (code == FGIO_EXIT_OK)
-        code = fgt_checkpoint_newest(job->args->operand[0], path, sizeof path);
     if (code == FGIO_EXIT_OK) {
-        request.job.weights = path;
+        request.job.weights = job->weights.path;
         request.job.workers = 1;
         request.job.inspect = copy_norms;
         request.job.inspect_ctx = job;
@@ -379,7 +375,7 @@ static int run(const fgp_args *args) {
         return code;
     code = fgp_weights_read(args->operand[0], &job.weights);
     if (code == FGIO_EXIT_OK)
-        code = fgp_weights_check_output(args->operand[0], job.out);
+        code = fgp_weights_check_output(&job.weights, job.out);
     if (code == FGIO_EXIT_OK)
         code = check_names(&job);
     if (code == FGIO_EXIT_OK)

@@ -9,7 +9,6 @@
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/checkpoint_checksum.h"
 
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -75,11 +74,10 @@ static void read_model(const fgio_tensor_file *file, fgp_weights *weights) {
 
 int fgp_weights_read(const char *path, fgp_weights *weights) {
     fgio_tensor_file file = FGIO_TENSOR_FILE_CLOSED;
-    char found[PATH_MAX];
     *weights = (fgp_weights){0};
-    int code = fgt_checkpoint_newest(path, found, sizeof found);
+    int code = fgt_checkpoint_newest(path, weights->path, sizeof weights->path);
     if (code == FGIO_EXIT_OK)
-        code = fgio_tensor_file_open(found, &file);
+        code = fgio_tensor_file_open(weights->path, &file);
     if (code == FGIO_EXIT_OK)
         code = fgt_weights_verify(&file);
     if (code == FGIO_EXIT_OK)
@@ -90,14 +88,12 @@ int fgp_weights_read(const char *path, fgp_weights *weights) {
     return code;
 }
 
-int fgp_weights_check_output(const char *in, const char *out) {
-    char found[PATH_MAX];
-    int code = fgt_checkpoint_newest(in, found, sizeof found);
-    if (code == FGIO_EXIT_OK && fgio_file_same(found, out))
+int fgp_weights_check_output(const fgp_weights *weights, const char *out) {
+    if (fgio_file_same(weights->path, out))
         return fgio_error("%s: is both input and output", out);
-    if (code == FGIO_EXIT_OK && fgt_checkpoint_has_name(out))
+    if (fgt_checkpoint_has_name(out))
         return fgio_error("%s: has the name of a checkpoint, which a run may look for; choose another name", out);
-    return code;
+    return FGIO_EXIT_OK;
 }
 
 void fgp_weights_free(fgp_weights *weights) {

@@ -8,6 +8,7 @@
 
 #include "frugrad.h"
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -15,15 +16,17 @@ typedef struct fgp_weights {
     frug_tensor *tensor; /* names are owned; role and input_first are guessed from the names */
     float **data;
     size_t count;
-    char model[128]; /* what a checkpoint says that they are of; "": unknown */
+    char path[PATH_MAX]; /* the file, of a directory its newest checkpoint */
+    char model[128];     /* what a checkpoint says that they are of; "": unknown */
 } fgp_weights;
 
 /** Read a safetensors file, a compact file, or the newest checkpoint of a directory; the state of a run is left out. */
 int fgp_weights_read(const char *path, fgp_weights *weights);
 void fgp_weights_free(fgp_weights *weights);
 
-/** Refuse an output that would overwrite the input, or be taken for a checkpoint of the run that the input is of. */
-int fgp_weights_check_output(const char *in, const char *out);
+/** Refuse an output that would overwrite the file that was read, or be taken for a checkpoint of the run that the input
+ * is of. */
+int fgp_weights_check_output(const fgp_weights *weights, const char *out);
 
 /** Whether a tensor is a matrix or a convolution that is multiplied with activations: no embedding, no vector. */
 bool fgp_weights_is_matrix(const frug_tensor *tensor);

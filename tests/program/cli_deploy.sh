@@ -51,6 +51,21 @@ done
 loss run >/dev/null 2>same.err
 grep -q 'is of --model' same.err && fail "the same model: $(cat same.err)"
 
+# Of a directory the newest checkpoint that can be read is used, and one that cannot be read is reported, once.
+mkdir cut only
+cp $checkpoint cut/
+for folder in cut only; do
+    head -c 5000 $checkpoint >$folder/step-000000009.safetensors
+done
+for command in "eval $model --eval-batches 2 --resume" "sample --model gpt2-nano --length 2 --resume" \
+    "prune --sparsity 0.5 -o x.safetensors" "export -o x.safetensors"; do
+    "$frugrad" $command cut >/dev/null 2>cut.err || fail "$command cut: $(cat cut.err)"
+    grep -q 'skipped; using the checkpoint before it, of step 6' cut.err || fail "$command: an older one is used without a message"
+    [ "$(grep -c 'step-000000009.safetensors: ' cut.err)" = 1 ] || fail "$command cut: $(cat cut.err)"
+    "$frugrad" $command only >/dev/null 2>cut.err && fail "$command only"
+    [ "$(grep -c '^frugrad: ' cut.err)" = 1 ] && grep -q 'step-000000009.safetensors: ' cut.err || fail "$command only: $(cat cut.err)"
+done
+
 # Compact: the same weights, the same loss, the same text.
 "$frugrad" prune run --sparsity 0.8 -o pruned.safetensors >/dev/null
 "$frugrad" export pruned.safetensors -o model.fgc >/dev/null

@@ -45,7 +45,7 @@ static int parse_metadata(fgt_checkpoint *c, const char *path, json_t *metadata)
         return fgio_error("%s: its metadata has no number of workers (" FGT_KEY_WORKERS ")", path);
     uint64_t generation;
     if (!fgt_checkpoint_generation(metadata, &generation))
-        return fgio_error("%s: its metadata has an invalid generation (" FGT_KEY_GENERATION ")", path);
+        return fgio_error("%s: " FGT_INVALID_GENERATION, path);
     c->metadata = json_incref(metadata);
     return FGIO_EXIT_OK;
 }
@@ -84,15 +84,14 @@ static int open_newest(fgt_checkpoint *c, const char *directory) {
     if (code != FGIO_EXIT_OK)
         return code;
     if (count == 0)
-        code = fgio_error("%s: has no checkpoint (step-*.safetensors)", directory);
+        code = fgio_error("%s: " FGT_NO_CHECKPOINT, directory);
     for (; i < count; i++) {
         code = fgt_checkpoint_name(directory, entry[i].step, path, sizeof path)
                    ? open_verified(c, path)
                    : fgio_error("%s: the name is too long", directory);
         if (code == FGIO_EXIT_OK || c->file.out_of_memory) /* without memory it is not known to be damaged */
             break;
-        if (i + 1 < count)
-            fgio_hint("skipped; using the checkpoint before it, of step %" PRIu64, entry[i + 1].step);
+        fgt_checkpoint_hint_skipped(entry, count, i);
     }
     free(entry);
     return code;

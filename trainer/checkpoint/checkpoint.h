@@ -109,8 +109,8 @@ void fgt_weights_compare_model(const char *path, const char *model);
 /** The parameter that a file's tensor of that name is for; NULL: none. */
 const fgt_param *fgt_weights_find(const fgt_graph *graph, const char *name);
 
-/** The file to read weights from: the path itself, or the newest checkpoint if it is a directory. Returns an exit
- * status, after an error message. */
+/** The file to read weights from: the path itself, or the newest checkpoint if it is a directory. One whose header
+ * cannot be read is reported and skipped. Returns an exit status, after an error message. */
 int fgt_checkpoint_newest(const char *path, char *dst, size_t cap);
 
 /** Whether a file has the name of a checkpoint. */

@@ -199,6 +199,25 @@ void fgt_checkpoint_prune(const char *directory, uint32_t keep, uint64_t generat
     free(entry);
 }
 
+void fgt_checkpoint_hint_skipped(const fgt_checkpoint_entry *entry, size_t count, size_t at) {
+    if (at + 1 < count)
+        fgio_hint("skipped; using the checkpoint before it, of step %" PRIu64, entry[at + 1].step);
+}
+
+/* Opens a file that could not be read when the directory was, so that the reason is printed. */
+static void report_unreadable(const char *directory, const fgt_checkpoint_entry *entry, size_t count, size_t at) {
+    char path[PATH_MAX];
+    uint64_t generation;
+    fgio_tensor_file file = FGIO_TENSOR_FILE_CLOSED;
+    if (!fgt_checkpoint_name(directory, entry[at].step, path, sizeof path))
+        fgio_error("%s: the name is too long", directory);
+    else if (fgio_tensor_file_open(path, &file) == FGIO_EXIT_OK &&
+             !fgt_checkpoint_generation(file.head.metadata, &generation))
+        fgio_error("%s: " FGT_INVALID_GENERATION, path);
+    fgio_tensor_file_close(&file);
+    fgt_checkpoint_hint_skipped(entry, count, at);
+}
+
 int fgt_checkpoint_newest(const char *path, char *dst, size_t cap) {
     struct stat st;
     fgt_checkpoint_entry *entry = NULL;
@@ -207,9 +226,11 @@ int fgt_checkpoint_newest(const char *path, char *dst, size_t cap) {
         return snprintf(dst, cap, "%s", path) < (int)cap ? FGIO_EXIT_OK : fgio_error("%s: too long a name", path);
     int status = fgt_checkpoint_list(path, &entry, &count);
     while (status == FGIO_EXIT_OK && first < count && !entry[first].readable)
-        first++;
-    if (status == FGIO_EXIT_OK && (first == count || !fgt_checkpoint_name(path, entry[first].step, dst, cap)))
-        status = fgio_error("%s: contains no checkpoint", path);
+        report_unreadable(path, entry, count, first++);
+    if (status == FGIO_EXIT_OK && count == 0)
+        status = fgio_error("%s: " FGT_NO_CHECKPOINT, path);
+    else if (status == FGIO_EXIT_OK && (first == count || !fgt_checkpoint_name(path, entry[first].step, dst, cap)))
+        status = FGIO_EXIT_FAIL; /* after the error message of each file */
     free(entry);
     return status;
 }

@@ -17,6 +17,10 @@
 #define FGT_KEY_GENERATION "frugrad.generation"
 #define FGT_GENERATION_MAX UINT64_C(1000000000)
 
+/** Ends of error messages. */
+#define FGT_NO_CHECKPOINT      "has no checkpoint (step-*.safetensors)"
+#define FGT_INVALID_GENERATION "its metadata has an invalid generation (" FGT_KEY_GENERATION ")"
+
 /** The last tensor: a CRC-32C, low byte first, of all bytes of the file before it. */
 #define FGT_CHECKSUM_NAME  "frugrad.checksum"
 #define FGT_CHECKSUM_BYTES 4
@@ -130,6 +134,9 @@ typedef struct fgt_checkpoint_entry {
 /** The checkpoints in a directory: the unreadable ones, then the others, newest first; the caller frees *entries.
  * Returns an exit status. */
 int fgt_checkpoint_list(const char *directory, fgt_checkpoint_entry **entries, size_t *count);
+
+/** Prints the hint, after the error of an unreadable one, that the next one is used. */
+void fgt_checkpoint_hint_skipped(const fgt_checkpoint_entry *entry, size_t count, size_t at);
 
 /** Whether a directory has any. */
 bool fgt_checkpoint_in_directory(const char *directory);

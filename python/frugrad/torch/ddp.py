@@ -245,7 +245,8 @@ class DDPState:
         if self._engine is None:
             if self._loaded is not None:
                 return dict(self._loaded, step=self.step, ranks=self._loaded_ranks(self._loaded, all_ranks))
-            return checkpoint.pack(self.config.text, self.step, self.total_steps, [], {}, world, self._scale)
+            return checkpoint.pack(self.config.text, self.step, self.total_steps, self._next_layout(), {}, world,
+                                   self._scale)
         mine = checkpoint.state_tensor(self._engine)
         if all_ranks:
             ranks = dict(enumerate(self._gather_states(mine)))
@@ -253,6 +254,13 @@ class DDPState:
             ranks = {self._exchange.rank: mine}
         return checkpoint.pack(self.config.text, self.step, self.total_steps, self._engine.tensors, ranks, world,
                                self._scale)
+
+    def _next_layout(self) -> List[Tensor]:
+        """The parameters in the order that the engine of the next step will have, which DDP has after a restart only when it
+        has rebuilt its buckets; empty where they are not rebuilt yet."""
+        if self._model is None or self._dense_left or self.start_iter < DENSE_START:
+            return []
+        return [t._replace(offset=None) for t in self._seen() if t.elements]
 
     def _gather_states(self, mine: torch.Tensor) -> List[torch.Tensor]:
         """The states of all ranks."""
@@ -627,7 +635,7 @@ class DDPState:
 
     def _first_engine(self, tensors: Sequence[Tensor], device: torch.device) -> Union[ReducerEngine, DeviceEngine]:
         """An engine for all that was seen in dense iterations, or in a checkpoint."""
-        seen = [self._describe(p) for i in sorted(self._plans) for p in self._plans[i].params]
+        seen = self._seen()
         names = {t.name for t in seen} | {t.name for t in tensors}
         if self._loaded is not None:
             saved = checkpoint.tensors_of(self._loaded)
@@ -651,6 +659,10 @@ class DDPState:
             self._exchange.together(functools.partial(checkpoint.restore_rank, engine, self._loaded, rank, size))
             self._loaded = None
         return engine
+
+    def _seen(self) -> List[Tensor]:
+        """The parameters of all buckets so far."""
+        return [self._describe(p) for i in sorted(self._plans) for p in self._plans[i].params]
 
     def _host_engine(self, tensors: Sequence[Tensor]) -> ReducerEngine:
         """An engine whose exchanges are the library's, over host memory. Collective."""

@@ -227,6 +227,12 @@ class Configs(unittest.TestCase):
         with self.assertRaises(frugrad.ConfigError):
             DDPState(config="frugrat")
 
+    def test_what_is_no_state_is_refused(self):
+        state = DDPState(config="feedback=plain")
+        for wrong in (None, [], [None], {}, dict(state.state_dict(), step=-1)):
+            with self.assertRaisesRegex(ValueError, "no state of a frugrad.torch.DDPState"):
+                state.load_state_dict(wrong)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -151,7 +151,8 @@ class Behaviour(unittest.TestCase):
         weight = model()[0].weight
         for words, wrong in (("no rank", dict(rank=4)), ("unknown", dict(variant="tabel")),
                              ("not sparse", dict(s=64 * 64 * 64)), ("foo", dict(options="foo=1")),
-                             ("beta1", dict(betas=(1.5, 0.9)))):
+                             ("beta1", dict(betas=(1.5, 0.9))), ("negative", dict(lr=-1.0)),
+                             ("negative", dict(lr=math.nan))):
             with self.assertRaises(ValueError) as caught:
                 SGC([weight], **wrong)
             self.assertIn(words, str(caught.exception))

@@ -377,6 +377,20 @@ class Judging(Case):
         self.assertIn("cannot write", self.text("--metrics", self.folder / "no" / "log", code=1))
 
 
+    def test_momentum_of_both_or_neither(self):
+        for method, optimizer, hint in (("frugrad", "adamw", "applied twice"), ("dgc", "sgd", "applied twice"),
+                                        ("dense", "adam-merged", "no momentum"), ("topk", "adam-merged", "no momentum"),
+                                        ("frugrad", "adam-merged", ""), ("frugrad", "sgd:momentum=0", ""),
+                                        ("dense", "adamw", ""), ("frugrad,local=2", "adamw", "")):
+            err = io.StringIO()
+            with contextlib.redirect_stderr(err), contextlib.redirect_stdout(io.StringIO()):
+                train.main(["--model", GPT2, "--data", str(self.folder / "text"), "--tokens", "bytes", "--steps", "1",
+                            "--batch", "4", "--quiet", "--method", method, "--optimizer", optimizer])
+            said = [line for line in err.getvalue().splitlines() if line.startswith("  hint: ")]
+            self.assertEqual(len(said), int(bool(hint)), (method, optimizer, err.getvalue()))
+            self.assertIn(hint, "".join(said))
+
+
 class Parts(unittest.TestCase):
     def test_optimisers_are_the_library_s(self):
         for text, method in (("sgd:momentum=0.9,decay=5e-3", "dense"), ("sgd:momentum=0", "dense"),

@@ -6,7 +6,7 @@ residual=int8), with the names and shapes of the parameters.
 
 import ctypes
 import warnings
-from typing import Iterable, List, Sequence, Union
+from typing import Any, Iterable, List, Sequence, Union
 
 import torch
 
@@ -23,12 +23,15 @@ def pack(config: str, step: int, total_steps: int, tensors: Sequence[Tensor], ra
             "scale": scale, "tensors": [tuple(tensor) for tensor in tensors], "ranks": ranks}
 
 
+def _is_state(given: Any) -> bool:
+    return isinstance(given, dict) and given.get("frugrad") == _VERSION and given["step"] >= 0
+
+
 def merge(states: Union[dict, Sequence[dict]]) -> dict:
     """One state of the states that the ranks have saved."""
-    states = [states] if isinstance(states, dict) else list(states)
-    for state in states:
-        if not isinstance(state, dict) or state.get("frugrad") != _VERSION:
-            raise ValueError("this is no state of a frugrad.torch.DDPState, or one of another version")
+    states = [states] if isinstance(states, dict) else list(states or [])
+    if not states or not all(map(_is_state, states)):
+        raise ValueError("this is no state of a frugrad.torch.DDPState, or one of another version")
     whole = dict(states[0], ranks={})
     for state in states:
         for key in ("config", "step", "world", "tensors"):

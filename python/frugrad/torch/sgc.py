@@ -134,6 +134,8 @@ class SGC(torch.optim.Optimizer):
     def add_param_group(self, param_group: Dict[str, Any]) -> None:
         variant = param_group.get("variant", self.defaults["variant"])
         _check_options(variant, param_group)
+        if not float(param_group.get("lr", self.defaults["lr"])) >= 0:
+            raise ValueError(f"SGC: lr is {param_group.get('lr', self.defaults['lr'])}, and must not be negative")
         if variant != self.defaults["variant"]:
             param_group.setdefault("options", "")
         super().add_param_group(param_group)

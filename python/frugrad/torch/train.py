@@ -29,7 +29,7 @@ from .trainer.distill import Taught, distill_loss, load_teacher
 from .trainer.flat import Flat
 from .trainer.loop import Plan, Result, Run
 from .trainer.models import Model, parse_model
-from .trainer.optimizers import FlatOptimizer, default_optimizer, has_own_length, merged_optimizer
+from .trainer.optimizers import FlatOptimizer, default_optimizer, has_own_length, merged_optimizer, momentum_hint
 from .trainer.learning_rate import parse_schedule
 from .trainer.local_run import GossipRun, LocalRun, check_own_optimizer, has_own_weights
 from .trainer.passes import make_passes
@@ -259,12 +259,16 @@ def train(args: argparse.Namespace) -> dict:
     every = int(config.option("local"))
     rounds = -(-args.steps // every) if every else args.steps
     planner = make_planner(config, flat, rounds)
-    text = args.optimizer or default_optimizer(named.task, args.method, config, args.weights is not None)
+    usual = default_optimizer(named.task, args.method, config, args.weights is not None)
+    text = args.optimizer or usual
     args.rate = args.rate or _usual_rate(named, args, task, text)
     check_own_optimizer(text, config)
     if sparse:
         check_sparse(config, text, bool(rank))
     optimizer = FlatOptimizer(text, flat, planner, args.steps)
+    hint = momentum_hint(text, optimizer.text, usual, config) if args.optimizer and not rank else None
+    if hint:
+        print(f"  hint: {hint}", file=sys.stderr)
     exchange = _make_exchange(flat, planner, args, rank, rounds)
     log = Log(args.metrics, args.quiet)
     log.print(f"training {args.model} ({flat.n} parameters) on {args.data}: {args.steps} steps of {args.workers} x"

@@ -35,12 +35,34 @@ def merged_optimizer(task: str) -> str:
 def default_optimizer(task: str, method: str, config: Config, pretrained: bool) -> str:
     """The optimizer a method was published with: where workers keep the momentum, the receiver must have none."""
     dense, merged, sign, muon = _USUAL[task]
-    if (config.option("feedback") not in ("merged", "dgc") or config.option("reduce") == "dense"
-            or config.option("local") != "0"):
+    if not _workers_keep_momentum(config):
         return dense
     if pretrained and merged.startswith("adam-merged"):
         merged += ",gain=finetune"
     return {"demo": sign, "frugrad-muon": muon}.get(method.split(",")[0].strip(), merged)
+
+
+def _workers_keep_momentum(config: Config) -> bool:
+    return (config.option("feedback") in ("merged", "dgc") and config.option("reduce") != "dense"
+            and config.option("local") == "0")
+
+
+def momentum_hint(asked: str, text: str, usual: str, config: Config) -> Optional[str]:
+    """Where both workers and the optimizer have momentum, or none has; as `frugrad train`. ``text`` has all options."""
+    kind, options = text.split(":")[0], _options_of(text)
+    receiver = {"sgd": "momentum", "adamw": "beta1"}.get(kind, "")
+    leaves = kind in ("merged", "adam-merged") or (kind == "muon-merged" and float(options["momentum"]) == 0)
+    if _workers_keep_momentum(config) and receiver and float(options[receiver]) > 0:
+        return (f"momentum is applied twice: by the workers' feedback buffer and by --optimizer {asked}; the default here"
+                f" is {usual}")
+    if not _workers_keep_momentum(config) and leaves:
+        return (f"no momentum: --optimizer {asked} leaves it to feedback=merged, which this method does not have; the"
+                f" default here is {usual}")
+    return None
+
+
+def _options_of(text: str) -> Dict[str, str]:
+    return dict(part.split("=", 1) for part in text.partition(":")[2].split(","))
 
 
 def has_own_length(optimizer: str) -> bool:
@@ -124,7 +146,7 @@ class FlatOptimizer:
             raise UsageError(f"--optimizer: {error}") from None
         self.text = re.sub(r"state=\w+", "state=f32", asked.text)
         self._gain = RateGain(text, planner.config, steps, mean_width(t.shape for t in flat.layout))
-        options = dict(part.split("=", 1) for part in self.text.partition(":")[2].split(","))
+        options = _options_of(self.text)
         for name in ("nesterov", "coupled", "decay_all"):
             if _number(options.get(name, "0")):
                 raise UsageError(f"--optimizer: {name}=1 is not supported by this trainer")

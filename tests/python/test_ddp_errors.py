@@ -214,7 +214,23 @@ def rolled_back(fails):
     return [torch.equal(*weights), "division" in error, state.step]
 
 
+def without_state():
+    """Steps of a converted optimizer that no state follows: the warnings."""
+    begin()
+    model = mlp()
+    optimizer = frugrad.torch.optimizer(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        train(wrap(model), range(4), optimizer=optimizer)
+    return [str(w.message) for w in shown if "nothing is compressed" in str(w.message)]
+
+
 class Trouble(unittest.TestCase):
+    def test_an_optimizer_without_a_state_is_warned_of(self):
+        for shown in support.values(support.torchrun(2, without_state)):
+            self.assertEqual(len(shown), 1, shown)
+            self.assertIn("given to DDPState", shown[0])
+
     def test_a_model_with_nothing_to_compress_is_warned_of(self):
         model = nn.Linear(20, 1)
         optimizer = frugrad.torch.optimizer(model, torch.optim.SGD(model.parameters(), lr=0.1))

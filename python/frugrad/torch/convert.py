@@ -124,7 +124,9 @@ class ConvertedOptimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        if self._source is not None and self._rule is not None and self._rule.merges:
+        if self._source is None:
+            self._watch_hook()
+        elif self._rule is not None and self._rule.merges:
             self._merged = self._merged and self._source.compressing  # or an earlier state was loaded
             if not self._merged:
                 self._begin_merging(self._source)
@@ -143,11 +145,17 @@ class ConvertedOptimizer(torch.optim.Optimizer):
         if source.compressing:
             self._merged = True
             self._drop_momentum()
-        elif source.step == 0 and torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
+        elif source.step == 0:
+            self._watch_hook()
+
+    def _watch_hook(self) -> None:
+        """At a step without any exchange by the hook before."""
+        if torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
             self._unhooked += 1
             if self._unhooked > 1:  # the first may be that by which torch.distributed.checkpoint makes a state to load
-                warn_once("the hook was not called in backward(): nothing is compressed. Is it registered, by"
-                          " ddp.register_comm_hook(state, frugrad.torch.hook)? (Lightning does not do that on CPUs)")
+                warn_once("the hook was not called in backward(): nothing is compressed. Was this optimizer given to"
+                          " DDPState, and is that registered, by ddp.register_comm_hook(state, frugrad.torch.hook)?"
+                          " (Lightning does not do that on CPUs)")
 
     def _watch_accumulation(self, exchanges: int) -> None:
         """Warn of passes that are all exchanged; a step that a GradScaler has skipped is no such one."""

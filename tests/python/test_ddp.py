@@ -229,7 +229,7 @@ class Configs(unittest.TestCase):
 
     def test_what_is_no_state_is_refused(self):
         state = DDPState(config="feedback=plain")
-        for wrong in (None, [], [None], {}, dict(state.state_dict(), step=-1)):
+        for wrong in (None, [], [None], {}, {"frugrad": 1}, dict(state.state_dict(), step=-1)):
             with self.assertRaisesRegex(ValueError, "no state of a frugrad.torch.DDPState"):
                 state.load_state_dict(wrong)
 

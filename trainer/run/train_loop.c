@@ -98,7 +98,7 @@ static int load_batch(fgt_worker *w) {
     return fgt_data_batch(w->run->data, FGT_TRAIN, epoch, first, n, &w->batch);
 }
 
-/* A file that cannot be read ends all workers before the step. */
+/* The batches of all workers: a file that one of them cannot read ends all before the step. */
 static int load_batches(fgt_worker *w) {
     double t0 = frugi_clock();
     int status = fgt_data_reads_files(w->run->data) ? fgt_worker_collective(w, load_batch) : load_batch(w);

@@ -497,8 +497,8 @@ int fgt_worker_open(fgt_worker *w, fgt_run *run, frug_comm *comm, bool training)
     w->exchange_comm = run->job->stages ? NULL : comm;
     count_steps(w);
     int status = fgt_worker_collective(w, check_same_settings);
-    if (status == FGIO_EXIT_OK)
-        status = training ? fgt_worker_collective(w, fgt_worker_lock_save) : FGIO_EXIT_OK;
+    if (status == FGIO_EXIT_OK && training)
+        status = fgt_worker_collective(w, fgt_worker_lock_save);
     if (status == FGIO_EXIT_OK)
         status = fgt_worker_collective(w, fgt_worker_find_checkpoint);
     if (status == FGIO_EXIT_OK)

@@ -26,7 +26,7 @@ typedef struct fgt_run {
     fgt_data *data;
     frug_config *config;
     fgt_rate rate;
-    bool trained; /* the run begins, or began, with weights of a file */
+    bool trained;         /* the run begins, or began, with weights of a file */
     const char *schedule; /* of the rate: of the job, or the default */
     double base_rate;
     uint32_t batch;
@@ -158,8 +158,8 @@ fgt_split fgt_worker_eval_split(const fgt_worker *w, bool at_end);
 /** Write a checkpoint into the job's directory. Collective. */
 int fgt_worker_save(fgt_worker *w);
 
-/** Locks the directory of --save against other runs, whose checkpoints the two would remove; one that does not exist yet
- * is locked when it is made. To be called by all workers. */
+/** Locks the directory of --save against other runs: two runs would remove each other's checkpoints. A directory that
+ * does not exist yet is locked when it is made. To be called by all workers. */
 int fgt_worker_lock_save(fgt_worker *w);
 
 /** Finds out whether the run starts or resumes from a checkpoint: w->resuming. Collective. */

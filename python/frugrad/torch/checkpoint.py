@@ -24,7 +24,7 @@ def pack(config: str, step: int, total_steps: int, tensors: Sequence[Tensor], ra
 
 
 def _is_state(given: Any) -> bool:
-    return isinstance(given, dict) and given.get("frugrad") == _VERSION and given["step"] >= 0
+    return isinstance(given, dict) and given.get("frugrad") == _VERSION and given.get("step", -1) >= 0
 
 
 def merge(states: Union[dict, Sequence[dict]]) -> dict:

@@ -109,10 +109,7 @@ static frug_status check_records(const frug_gossip *g, uint64_t step) {
 /* Send this rank's frame on all open edges, and receive the neighbors' frames into base->recv_buf. */
 static frug_status exchange_frames(frug_gossip *g, size_t own_bytes) {
     frug_reducer *r = g->base;
-    size_t n = 0, total = 0;
-    for (int i = 0; i < g->edges; i++)
-        total += g->edge[i].open ? (size_t)g->edge[i].bytes : 0;
-    FRUG_TRY(frugi_buffer_reserve(&r->recv_buf, total));
+    size_t n = 0;
     unsigned char *at = r->recv_buf.data;
     for (int i = 0; i < g->edges; i++) {
         const edge *e = &g->edge[i];
@@ -124,9 +121,9 @@ static frug_status exchange_frames(frug_gossip *g, size_t own_bytes) {
         r->message[n++] = (frug_message){
             .peer = e->rank, .tag = TAG_FRAME, .sending = 1, .data = r->send_buf.data, .bytes = own_bytes};
         r->stats.bytes_sent += own_bytes;
+        r->stats.bytes_received += r->len[i];
         at += r->len[i];
     }
-    r->stats.bytes_received += total;
     return frugi_comm_exchange(r->comm, r->message, n);
 }
 
@@ -269,7 +266,8 @@ static frug_status create_buffers(frug_gossip *g, const float *start) {
     if (start) /* the same on all ranks, so the gap is 0 */
         memcpy(g->hat, start, bytes);
     FRUG_TRY(frug_compressor_bound(g->base->compressor, (frug_range){0, g->n}, &g->bound));
-    return frugi_buffer_reserve(&g->base->send_buf, g->bound);
+    FRUG_TRY(frugi_buffer_reserve(&g->base->send_buf, g->bound));
+    return frugi_buffer_reserve(&g->base->recv_buf, (size_t)g->edges * g->bound);
 }
 
 static frug_status check_rule(const frug_config *config) {

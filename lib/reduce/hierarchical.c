@@ -144,18 +144,30 @@ static frug_status reduce_scatter_node(frug_reducer *r, const frugi_exchange *x)
     return FRUG_OK;
 }
 
+/* Check the announced sizes of all shards: every rank finds the same error, so none waits for another. */
+static frug_status check_sizes(const frug_reducer *r, const frugi_exchange *x) {
+    const hierarchical *h = r->state;
+    for (int i = 0; i < r->comm->size; i++) {
+        int shard = i % h->node_comm->size;
+        size_t bound = 0;
+        frug_range range = {h->cut[shard], h->cut[shard + 1] - h->cut[shard]};
+        if (range.count)
+            FRUG_TRY(frug_compressor_bound(r->compressor, range, &bound));
+        FRUG_FAIL_IF(r->record[i].bytes > bound, FRUG_ERR_REMOTE,
+                     "reduce: at step %llu rank %d announces %llu bytes, the bound is %zu", (unsigned long long)x->step,
+                     i, (unsigned long long)r->record[i].bytes, bound);
+    }
+    return FRUG_OK;
+}
+
 /* All-gather of the frames of this shard between nodes. */
-static frug_status exchange_frames(frug_reducer *r, const frugi_exchange *x, size_t own_bytes) {
+static frug_status exchange_frames(frug_reducer *r, size_t own_bytes) {
     hierarchical *h = r->state;
     int rank = h->shard_comm->rank, size = h->shard_comm->size;
     unsigned char *at = r->recv_buf.data;
     size_t messages = 0;
     for (int i = 0; i < size; i++) {
-        uint64_t bytes = r->record[i * h->node_comm->size + h->node_comm->rank].bytes;
-        FRUG_FAIL_IF(bytes > h->bound, FRUG_ERR_REMOTE,
-                     "reduce: at step %llu rank %d announces %llu bytes, the bound is %zu", (unsigned long long)x->step,
-                     i * h->node_comm->size + h->node_comm->rank, (unsigned long long)bytes, h->bound);
-        r->len[i] = (size_t)bytes;
+        r->len[i] = (size_t)r->record[i * h->node_comm->size + h->node_comm->rank].bytes;
         r->frame[i] = i == rank ? r->send_buf.data : at;
         if (i == rank)
             continue;
@@ -192,7 +204,8 @@ static frug_status run(frug_reducer *r, const frugi_exchange *x) {
         status = frugi_compress_range(r, x->step, h->begin, h->count, frugi_buffer_floats(&h->shard), &own_bytes);
     frugi_time_phase(&clock, &r->stats.seconds_compress);
     FRUG_TRY(frugi_sync(r, x, status, own_bytes, 0));
-    FRUG_TRY(exchange_frames(r, x, own_bytes));
+    FRUG_TRY(check_sizes(r, x));
+    FRUG_TRY(exchange_frames(r, own_bytes));
     frugi_time_phase(&clock, NULL); /* exchange_messages() counts its own time */
     float *sum = frugi_buffer_floats(&h->sum);
     if (h->count)

@@ -352,19 +352,8 @@ static void pack_gradient(fgt_buckets *b, const fgt_bucket *k, float *memory) {
     }
 }
 
-static void close_tile(fgt_sink *sink, const fgt_param *p, size_t first) {
-    fgt_buckets *b = (fgt_buckets *)sink;
-    fgt_bucket *k = &b->bucket[p->bucket + first / p->tile];
-    if (++k->closed_tiles < k->tiles)
-        return;
-    float *memory = k->memory;
-    k->closed_tiles = 0;
-    k->memory = NULL;
-    if (b->options.passes > 1) {
-        memory = accumulate_pass(b, k, memory);
-        if (b->pass + 1 < b->options.passes)
-            return;
-    }
+/* All passes of a bucket are complete: clip, then exchange. */
+static void finish_bucket(fgt_buckets *b, fgt_bucket *k, float *memory) {
     if (b->options.record && !b->measure)
         fgt_record_add(b->options.record, b->step, k->begin, k->count, memory);
     if (b->options.packed)
@@ -383,6 +372,20 @@ static void close_tile(fgt_sink *sink, const fgt_param *p, size_t first) {
         measure(b, k, memory);
     else
         submit_bucket(b, k, memory);
+}
+
+static void close_tile(fgt_sink *sink, const fgt_param *p, size_t first) {
+    fgt_buckets *b = (fgt_buckets *)sink;
+    fgt_bucket *k = &b->bucket[p->bucket + first / p->tile];
+    if (++k->closed_tiles < k->tiles)
+        return;
+    float *memory = k->memory;
+    k->closed_tiles = 0;
+    k->memory = NULL;
+    if (b->options.passes > 1)
+        memory = accumulate_pass(b, k, memory);
+    if (b->options.passes <= 1 || b->pass + 1 == b->options.passes)
+        finish_bucket(b, k, memory);
 }
 
 static void update_deferred(fgt_buckets *b, double clip) {

@@ -50,6 +50,7 @@ typedef struct frug_transport {
      * all are complete; or NULL. For a transport that cannot tell without blocking whether a message is complete: it
      * has this in place of test. Without post too, a bucket is exchanged in one frame, not in chunks. */
     frug_status (*exchange)(void *ctx, frug_message *messages, size_t n);
+    int threads; /* of each rank's reducer, where its options and OMP_NUM_THREADS give none; 0: all cores */
 } frug_transport;
 
 typedef struct frug_comm frug_comm;

@@ -4,12 +4,15 @@
  * Features are read from the operating system (getauxval) or from the compiler's CPUID support, never derived from
  * the CPU's name: some machines disable instructions that their model has.
  */
+#define _GNU_SOURCE /* sched_getaffinity */
 #include "base/cpu.h"
 
 #include "frugrad.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #if defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
@@ -54,6 +57,14 @@ bool frugi_isa_runs(frugi_isa isa) {
     }
 }
 
+frugi_isa frugi_isa_best(void) {
+    frugi_isa best = FRUGI_ISA_REF;
+    for (int i = 0; i < FRUGI_ISA_COUNT; i++)
+        if (frugi_isa_runs((frugi_isa)i))
+            best = (frugi_isa)i;
+    return best;
+}
+
 frugi_isa frugi_isa_chosen(void) {
     const char *forced = getenv("FRUG_ISA");
     for (int i = FRUGI_ISA_COUNT - 1; i >= 0; i--) {
@@ -63,6 +74,16 @@ frugi_isa frugi_isa_chosen(void) {
             return (frugi_isa)i;
     }
     return FRUGI_ISA_COUNT;
+}
+
+int frugi_cpu_cores(void) {
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+#ifdef CPU_COUNT
+    cpu_set_t allowed;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) == 0)
+        cores = CPU_COUNT(&allowed);
+#endif
+    return cores > 1 ? (int)cores : 1;
 }
 
 bool frugi_cpu_has_dot_product(void) {

@@ -11,6 +11,7 @@
  * four workers on two cores, exchanges of 25.6 M parameters take as long as without sleeping, at 1 Gbit/s and over
  * shared memory.
  */
+#define _GNU_SOURCE /* sched_getaffinity */
 #include "frugrad/mpi.h"
 
 #include <sched.h>
@@ -184,11 +185,37 @@ static frug_status check_communicator(MPI_Comm mpi, frug_comm **comm) {
     int initialized = 0, finalized = 1, inter = 0;
     MPI_Initialized(&initialized);
     MPI_Finalized(&finalized);
-    if (!comm || !initialized || finalized || mpi == MPI_COMM_NULL)
-        return frug_set_last_error(FRUG_ERR_ARG, "mpi: result is NULL, no communicator, or MPI is not initialized");
+    if (!initialized || finalized)
+        return frug_set_last_error(FRUG_ERR_ARG, "mpi: call MPI_Init first, and this before MPI_Finalize");
+    if (!comm || mpi == MPI_COMM_NULL)
+        return frug_set_last_error(FRUG_ERR_ARG, "mpi: the result is NULL, or the communicator is MPI_COMM_NULL");
     if (MPI_Comm_test_inter(mpi, &inter) != MPI_SUCCESS || inter)
         return frug_set_last_error(FRUG_ERR_ARG, "mpi: an inter-communicator is not supported");
     return FRUG_OK;
+}
+
+/* Threads of this rank with which all ranks of the host have as many as there are cores, in proportion to the cores
+ * that mpirun binds a rank to; 0: not known. */
+static int threads_of_rank(MPI_Comm mpi) {
+    int threads = 0;
+#ifdef CPU_COUNT
+    MPI_Comm host;
+    cpu_set_t own, all;
+    CPU_ZERO(&own);
+    if (sched_getaffinity(0, sizeof own, &own) != 0)
+        CPU_SET(0, &own);
+    if (MPI_Comm_split_type(mpi, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host) != MPI_SUCCESS)
+        return 0;
+    int cores = CPU_COUNT(&own), sum = cores;
+    if (MPI_Allreduce(&own, &all, (int)sizeof own, MPI_BYTE, MPI_BOR, host) == MPI_SUCCESS &&
+        MPI_Allreduce(&cores, &sum, 1, MPI_INT, MPI_SUM, host) == MPI_SUCCESS)
+        threads = cores * CPU_COUNT(&all) / sum;
+    MPI_Comm_free(&host);
+    threads = threads > 1 ? threads : 1;
+#else
+    (void)mpi;
+#endif
+    return threads;
 }
 
 frug_status frug_comm_mpi(MPI_Comm mpi, frug_comm **comm) {
@@ -209,6 +236,7 @@ frug_status frug_comm_mpi(MPI_Comm mpi, frug_comm **comm) {
     MPI_Comm_size(g->mpi, &size);
     frug_transport transport = mpi_transport;
     transport.any_thread = MPI_Query_thread(&level) == MPI_SUCCESS && level >= MPI_THREAD_SERIALIZED;
+    transport.threads = threads_of_rank(g->mpi);
     status = frug_comm_create(&transport, g, rank, size, comm);
     if (status != FRUG_OK)
         destroy(g);

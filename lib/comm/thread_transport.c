@@ -12,6 +12,7 @@
 #include "comm/thread_allgather.h"
 
 #include "base/alloc.h"
+#include "base/cpu.h"
 #include "base/status.h"
 
 #include <errno.h>
@@ -20,7 +21,6 @@
 #include <stdbool.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #define MAX_BUCKETS  256u  /* per endpoint */
 #define WAIT_SECONDS 50e-3 /* seconds */
@@ -257,9 +257,8 @@ static group *create_group(int size) {
 }
 
 /* With more threads than cores poll for less time: a polling thread takes the core from one that computes. */
-static double poll_seconds(int size) {
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    return cores >= size ? FRUGI_POLL_SECONDS : FRUGI_POLL_SECONDS * (double)(cores > 1 ? cores : 1) / size;
+static double poll_seconds(int size, int cores) {
+    return cores >= size ? FRUGI_POLL_SECONDS : FRUGI_POLL_SECONDS * cores / size;
 }
 
 frug_status frug_comm_threads(int size, frug_comm **comms) {
@@ -267,6 +266,7 @@ frug_status frug_comm_threads(int size, frug_comm **comms) {
     group *g = create_group(size);
     FRUG_FAIL_IF(!g, FRUG_ERR_MEMORY, "comm: out of memory");
     atomic_init(&g->handles, 0);
+    const int cores = frugi_cpu_cores();
     for (int i = 0; i < size; i++) {
         frug_status status = frug_comm_create(&transport, &g->endpoint[i], i, size, &comms[i]);
         if (status != FRUG_OK) {
@@ -277,7 +277,8 @@ frug_status frug_comm_threads(int size, frug_comm **comms) {
             return status;
         }
         comms[i]->short_allgather = short_allgather;
-        comms[i]->poll_seconds = poll_seconds(size);
+        comms[i]->poll_seconds = poll_seconds(size, cores);
+        comms[i]->transport.threads = cores > size ? cores / size : 1;
         atomic_fetch_add(&g->handles, 1);
     }
     return FRUG_OK;

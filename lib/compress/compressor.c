@@ -113,7 +113,7 @@ static frug_status init(frug_compressor *c, const frug_config *config, const fru
     frugi_isa isa = frugi_isa_chosen();
     FRUG_FAIL_IF(isa == FRUGI_ISA_COUNT, FRUG_ERR_CONFIG,
                  "FRUG_ISA=%s is not supported by this CPU; the best available is %s", getenv("FRUG_ISA"),
-                 frug_isa_at(1) ? frug_isa_at(1) : "ref");
+                 frugi_isa_name(frugi_isa_best()));
     c->config = *config;
     c->total_steps = options->total_steps;
     c->source = options->source;

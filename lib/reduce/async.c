@@ -26,9 +26,19 @@ struct frugi_async {
     frug_bucket queue[FRUGI_QUEUE_MAX];
     size_t first, queued; /* head and length of the queue */
     bool has_thread, stopping;
+    bool unfinished; /* buckets were submitted since the last frug_reducer_finish() */
+    bool reducing;   /* without a thread: in reduce_inline() */
     frug_status status; /* of the first bucket that failed */
     char error[ERROR_TEXT];
 };
+
+frug_status frugi_async_check_idle(frugi_async *a) {
+    if (!a || (a->has_thread && pthread_equal(pthread_self(), a->thread)))
+        return FRUG_OK;
+    FRUG_FAIL_IF(a->unfinished && !a->reducing, FRUG_ERR_ARG,
+                 "reduce: buckets are in flight; call frug_reducer_finish() first");
+    return FRUG_OK;
+}
 
 static frug_status reduce(frug_reducer *r, const frug_bucket *b) {
     if (b->weights)
@@ -104,7 +114,9 @@ void frugi_async_destroy(frugi_async *a) {
 
 /* Without a thread. Errors are returned by frug_reducer_finish() here as well. */
 static void reduce_inline(frugi_async *a, const frug_bucket *b) {
+    a->reducing = true;
     frug_status status = a->status == FRUG_OK ? reduce(a->reducer, b) : a->status;
+    a->reducing = false;
     store_error(a, status);
     notify(b, status);
 }
@@ -117,6 +129,7 @@ frug_status frug_reducer_submit(frug_reducer *r, const frug_bucket *bucket) {
     if (!r->async)
         FRUG_TRY(create_async(r));
     frugi_async *a = r->async;
+    a->unfinished = true;
     double begin = frugi_clock();
     if (!a->has_thread) {
         reduce_inline(a, &full);
@@ -146,6 +159,7 @@ frug_status frug_reducer_finish(frug_reducer *r) {
     char error[ERROR_TEXT];
     memcpy(error, a->error, sizeof error);
     a->status = FRUG_OK;
+    a->unfinished = false;
     r->stats.seconds_blocked = r->seconds_blocked += frugi_clock() - begin;
     pthread_mutex_unlock(&a->lock);
     return status == FRUG_OK ? FRUG_OK : frugi_fail(status, "%s", error);

@@ -11,6 +11,8 @@
 #include "base/hash.h"
 #include "base/status.h"
 
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define RECORD_BYTES 48u
@@ -188,16 +190,23 @@ static frug_status make_compressor(const frug_config *config, const frug_layout 
     return frug_compressor_create(&copy, layout, options, &r->compressor);
 }
 
+static frug_status check_arguments(const frug_config *config, const frug_layout *layout,
+                                   const frug_compressor_options *options) {
+    FRUG_FAIL_IF(!config || !layout, FRUG_ERR_ARG, "reducer: config or layout is NULL");
+    FRUG_FAIL_IF(options && !frugi_struct_valid(options), FRUG_ERR_ARG,
+                 "reducer: initialize options with FRUG_COMPRESSOR_OPTIONS_INIT");
+    return FRUG_OK;
+}
+
 frug_status frug_reducer_create(const frug_config *config, const frug_layout *layout,
                                 const frug_compressor_options *options, frug_comm *comm, frug_reducer **reducer) {
     frug_compressor_options copy = FRUG_COMPRESSOR_OPTIONS_INIT;
-    FRUG_FAIL_IF(!config || !layout || !comm || !reducer, FRUG_ERR_ARG,
-                 "reducer: config, layout, comm or result is NULL");
-    FRUG_FAIL_IF(options && !frugi_struct_valid(options), FRUG_ERR_ARG,
-                 "reducer: initialize options with FRUG_COMPRESSOR_OPTIONS_INIT");
-    if (options)
+    FRUG_FAIL_IF(!comm || !reducer, FRUG_ERR_ARG, "reducer: comm or result is NULL");
+    if (options && frugi_struct_valid(options))
         frugi_struct_read(&copy, options);
     copy.source = (uint32_t)comm->rank;
+    if (copy.threads == 0 && !getenv("OMP_NUM_THREADS"))
+        copy.threads = comm->transport.threads;
     frug_reducer *r = frugi_calloc(1, sizeof *r);
     FRUG_FAIL_IF(!r, FRUG_ERR_MEMORY, "reducer: out of memory");
     r->comm = comm;
@@ -205,7 +214,9 @@ frug_status frug_reducer_create(const frug_config *config, const frug_layout *la
     frug_status status = alloc_arrays(r);
     if (status == FRUG_OK) {
         /* From here on an error is sent to the other ranks, which would wait otherwise. */
-        status = make_compressor(config, layout, &copy, r);
+        status = check_arguments(config, layout, options);
+        if (status == FRUG_OK)
+            status = make_compressor(config, layout, &copy, r);
         r->algorithm = status == FRUG_OK ? algorithms[config->reduce] : NULL;
         if (status == FRUG_OK && r->algorithm->create)
             status = r->algorithm->create(r);
@@ -271,6 +282,7 @@ frug_status frug_reducer_bucket(const frug_reducer *r, size_t back, frug_bucket_
 /* Every algorithm begins with a sync round: this is the one that the other ranks are in. */
 frug_status frug_reducer_fail(frug_reducer *r, uint64_t step, frug_range range, const char *why) {
     FRUG_FAIL_IF(!r, FRUG_ERR_ARG, "reduce: reducer is NULL");
+    FRUG_TRY(frugi_async_check_idle(r->async));
     frugi_exchange x = {.step = step, .begin = range.begin, .count = range.count};
     r->phase = 0;
     return frugi_sync(r, &x, frugi_fail(FRUG_ERR_ARG, "%s", why ? why : "no reason given"), 0, 0);
@@ -279,6 +291,7 @@ frug_status frug_reducer_fail(frug_reducer *r, uint64_t step, frug_range range, 
 static frug_status run_exchange(frug_reducer *r, uint64_t step, frug_range range, const float *grad,
                                 frugi_target target) {
     FRUG_FAIL_IF(!r, FRUG_ERR_ARG, "reduce: reducer is NULL");
+    FRUG_TRY(frugi_async_check_idle(r->async));
     frugi_exchange x = {.step = step, .begin = range.begin, .count = range.count, .grad = grad, .target = target};
     double start = frugi_clock();
     frug_reduce_stats before = r->stats;
@@ -286,6 +299,8 @@ static frug_status run_exchange(frug_reducer *r, uint64_t step, frug_range range
     frug_status status = FRUG_OK;
     if (range.count && (!grad || !target.dst))
         status = frug_reducer_fail(r, step, range, "reduce: no gradient or no destination");
+    else if (!isfinite(target.keep) || !isfinite(target.gain))
+        status = frug_reducer_fail(r, step, range, "reduce: a scale, rate or decay is not finite");
     else
         status = r->algorithm->run(r, &x);
     r->stats.calls++;
@@ -302,6 +317,9 @@ frug_status frug_reducer_add(frug_reducer *r, uint64_t step, frug_range range, c
 
 frug_status frug_reducer_apply(frug_reducer *r, uint64_t step, frug_range range, const float *grad, double rate,
                                double decay, float *weights) {
+    FRUG_FAIL_IF(r && frugi_compressor_config(r->compressor)->feedback == FRUGI_FEEDBACK_EF21, FRUG_ERR_CONFIG,
+                 "config: feedback=ef21 sends changes of the gradient, which only optimizer=merged adds up; use "
+                 "frug_reducer_sum() and frug_optimizer_step()");
     frugi_target t = {.dst = weights, .begin = range.begin, .count = range.count};
     t.keep = 1.0f - (float)decay;
     t.gain = -(float)rate;

@@ -72,6 +72,10 @@ struct frug_reducer {
 extern const frugi_algorithm frugi_reduce_dense, frugi_reduce_gather, frugi_reduce_split, frugi_reduce_tree,
     frugi_reduce_nodes, frugi_reduce_shared, frugi_reduce_auto;
 
+/** FRUG_ERR_ARG if buckets were submitted since the last frug_reducer_finish(), unless this is the thread that reduces
+ * them. The same on all ranks, whatever has been reduced already. */
+frug_status frugi_async_check_idle(frugi_async *async);
+
 /** Reduce the buckets that are still queued, and end the thread. */
 void frugi_async_destroy(frugi_async *async);
 

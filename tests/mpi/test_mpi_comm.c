@@ -1,6 +1,8 @@
 /* test_mpi_comm.c - the MPI transport: invalid communicators, and single messages. */
 #include "mpi/mpi_fixture.h"
 
+#include <unistd.h>
+
 #define TAG 20
 
 static frug_status before_init;
@@ -12,7 +14,7 @@ static void invalid_communicators_are_refused(void **state) {
     int rank = job_rank();
     assert_on_all_ranks(before_init == FRUG_ERR_ARG, "before MPI_Init(): %s", frug_status_text(before_init));
     assert_on_all_ranks(frug_comm_mpi(MPI_COMM_NULL, &comm) == FRUG_ERR_ARG && !comm, "MPI_COMM_NULL was accepted");
-    assert_on_all_ranks(strstr(frug_last_error(), "no communicator"), "error message '%s'", frug_last_error());
+    assert_on_all_ranks(strstr(frug_last_error(), "MPI_COMM_NULL"), "error message '%s'", frug_last_error());
     assert_on_all_ranks(frug_comm_mpi(MPI_COMM_WORLD, NULL) == FRUG_ERR_ARG, "a NULL result was accepted");
     if (job_size() < 2)
         return;
@@ -41,6 +43,18 @@ static void a_group_has_the_ranks_of_its_communicator(void **state) {
     for (int i = 0; i < size; i++)
         wrong += all[i] != i;
     assert_on_all_ranks(status == FRUG_OK && !wrong, "%d wrong: %s", wrong, frug_last_error());
+    frug_comm_destroy(comm);
+}
+
+static void ranks_of_a_host_share_its_cores(void **state) {
+    (void)state;
+    frug_comm *comm = NULL;
+    frug_status status = frug_comm_mpi(MPI_COMM_WORLD, &comm);
+    assert_on_all_ranks(status == FRUG_OK, "%s", frug_last_error());
+    int threads = comm->transport.threads, sum = 0, size = job_size();
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    MPI_Allreduce(&threads, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    assert_on_all_ranks(threads >= 1 && sum <= (cores > size ? cores : size), "%d threads, together %d", threads, sum);
     frug_comm_destroy(comm);
 }
 
@@ -146,6 +160,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(invalid_communicators_are_refused),
         cmocka_unit_test(a_group_has_the_ranks_of_its_communicator),
+        cmocka_unit_test(ranks_of_a_host_share_its_cores),
         cmocka_unit_test(messages_of_all_lengths_arrive_in_order),
         cmocka_unit_test(a_message_of_unexpected_length_is_an_error),
         cmocka_unit_test(an_abandoned_receive_does_not_write),

@@ -190,10 +190,49 @@ static void an_error_is_returned_by_finish_on_every_rank(void **state) {
     frug_layout_destroy(z);
 }
 
+/* Buckets 0 and 1 of one element each; a call in between is refused on every rank, whatever was reduced already. */
+static frug_status call_before_finish(frug_comm *comm, void *shared) {
+    const task *t = shared;
+    float x[2] = {1, 2};
+    frug_reducer *r = NULL;
+    comm->transport.any_thread = !t->one_thread;
+    frug_status status = create_worker_reducer("reduce=dense", t->layout, 1, comm, &r);
+    frug_bucket b = FRUG_BUCKET_INIT;
+    b.range.count = 1;
+    b.grad = x;
+    b.scale = 1;
+    if (status == FRUG_OK)
+        status = frug_reducer_submit(r, &b);
+    if (status == FRUG_OK && frug_reducer_sum(r, 0, (frug_range){1, 1}, x + 1, 1) != FRUG_ERR_ARG)
+        status = FRUG_ERR_MISMATCH;
+    if (status == FRUG_OK && !strstr(frug_last_error(), "call frug_reducer_finish() first"))
+        status = FRUG_ERR_MISMATCH;
+    if (status == FRUG_OK)
+        status = frug_reducer_finish(r);
+    if (status == FRUG_OK)
+        status = frug_reducer_sum(r, 0, (frug_range){1, 1}, x + 1, 1);
+    frug_reducer_destroy(r);
+    return status != FRUG_OK ? status : x[0] == 3 && x[1] == 6 ? FRUG_OK : FRUG_ERR_MISMATCH;
+}
+
+static void a_call_before_finish_is_refused(void **state) {
+    (void)state;
+    frug_layout *z = NULL;
+    OK(frug_layout_flat(2, &z));
+    for (int one_thread = 0; one_thread < 2; one_thread++) {
+        task t = {.layout = z, .one_thread = one_thread};
+        thread_worker member[THREAD_WORKERS_MAX];
+        run_workers(3, call_before_finish, &t, 20, member);
+        assert_workers_ok("a call before finish", member, 3);
+    }
+    frug_layout_destroy(z);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(submitting_changes_no_bit),
         cmocka_unit_test(an_error_is_returned_by_finish_on_every_rank),
+        cmocka_unit_test(a_call_before_finish_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

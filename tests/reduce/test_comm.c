@@ -1,5 +1,6 @@
 /* test_comm.c - the public calls of a group: messages in order, all-gather, timeouts, and invalid arguments. */
 #include "base/clock.h"
+#include "base/cpu.h"
 #include "base/status.h"
 #include "comm/comm.h"
 #include "support/test_clock.h"
@@ -279,6 +280,19 @@ static void errors_of_a_transport_end_a_wait_and_keep_their_status(void **state)
     assert_true(frugi_clock() - start < 30);
 }
 
+static void threads_of_a_process_share_its_cores(void **state) {
+    (void)state;
+    enum { RANKS_MAX = 4096 };
+    frug_comm *alone = NULL, *member[RANKS_MAX];
+    OK(frug_comm_self(&alone));
+    OK(frug_comm_threads(RANKS_MAX, member));
+    assert_int_equal(alone->transport.threads, frugi_cpu_cores());
+    assert_int_equal(member[RANKS_MAX - 1]->transport.threads, 1);
+    frug_comm_destroy(alone);
+    for (int i = 0; i < RANKS_MAX; i++)
+        frug_comm_destroy(member[i]);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(posted_messages_of_a_tag_are_in_order),
@@ -288,6 +302,7 @@ int main(void) {
         cmocka_unit_test(a_missing_rank_is_named),
         cmocka_unit_test(gathers_of_different_lengths_fail),
         cmocka_unit_test(invalid_arguments_are_refused),
+        cmocka_unit_test(threads_of_a_process_share_its_cores),
         cmocka_unit_test(errors_of_a_transport_end_a_wait_and_keep_their_status),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

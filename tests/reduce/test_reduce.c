@@ -144,7 +144,7 @@ static void the_worked_examples_hold(void **state) {
 
 /* ---- disagreement and failure -------------------------------------------------------- */
 
-typedef enum fault { OTHER_CONFIG, OTHER_LAYOUT, OTHER_STEP, BAD_RANGE, STOPPED } fault;
+typedef enum fault { OTHER_CONFIG, OTHER_LAYOUT, NO_LAYOUT, OTHER_STEP, BAD_RANGE, BAD_SCALE, STOPPED } fault;
 
 typedef struct fault_case {
     fault fault;
@@ -158,14 +158,18 @@ static frug_status run_with_fault(frug_comm *comm, void *shared) {
     frug_reducer *r = NULL;
     if (faulty && m->fault == STOPPED)
         return FRUG_OK;
-    frug_status status = create_worker_reducer(faulty && m->fault == OTHER_CONFIG ? "density=0.5" : "frugrad",
-                                               faulty && m->fault == OTHER_LAYOUT ? m->other : m->layout, 0, comm, &r);
+    const frug_layout *layout = !faulty || m->fault > NO_LAYOUT || m->fault == OTHER_CONFIG ? m->layout
+                                : m->fault == OTHER_LAYOUT                                  ? m->other
+                                                                                            : NULL;
+    frug_status status = create_worker_reducer(faulty && m->fault == OTHER_CONFIG ? "density=0.5" : "frugrad", layout,
+                                               0, comm, &r);
     if (status != FRUG_OK)
         return status;
     size_t n = frug_layout_elements(m->layout);
     float *grad = calloc(n, sizeof(float)), *dst = calloc(n, sizeof(float));
     status = frug_reducer_add(r, faulty && m->fault == OTHER_STEP ? 7 : 3,
-                              (frug_range){0, faulty && m->fault == BAD_RANGE ? n + 1 : n}, grad, 1.0f, dst);
+                              (frug_range){0, faulty && m->fault == BAD_RANGE ? n + 1 : n}, grad,
+                              faulty && m->fault == BAD_SCALE ? (double)NAN : 1.0, dst);
     free(grad);
     free(dst);
     frug_reducer_destroy(r);
@@ -181,8 +185,10 @@ static void an_error_of_one_rank_is_an_error_on_all(void **state) {
     } cases[] = {
         {OTHER_CONFIG, FRUG_ERR_REMOTE, FRUG_ERR_REMOTE, "different config strings"},
         {OTHER_LAYOUT, FRUG_ERR_REMOTE, FRUG_ERR_REMOTE, "different layouts"},
+        {NO_LAYOUT, FRUG_ERR_ARG, FRUG_ERR_REMOTE, "rank 1 failed at step 0: reducer: config or layout is NULL"},
         {OTHER_STEP, FRUG_ERR_REMOTE, FRUG_ERR_REMOTE, "at step 7"},
         {BAD_RANGE, FRUG_ERR_ARG, FRUG_ERR_REMOTE, "rank 1 failed at step 3"},
+        {BAD_SCALE, FRUG_ERR_ARG, FRUG_ERR_REMOTE, "rank 1 failed at step 3: reduce: a scale, rate or decay is not"},
         {STOPPED, FRUG_OK, FRUG_ERR_COMM, "received nothing from rank 1"},
     };
     frug_layout *z = make_test_layout(ROWS), *other = make_test_layout(ROWS + 1);
@@ -201,11 +207,32 @@ static void an_error_of_one_rank_is_an_error_on_all(void **state) {
     frug_layout_destroy(other);
 }
 
+/* Its frames have changes of the gradient, which a step of SGD would take for gradients. */
+static void ef21_is_not_applied(void **state) {
+    (void)state;
+    frug_layout *z = make_test_layout(ROWS);
+    frug_comm *comm = NULL;
+    frug_reducer *r = NULL;
+    float *grad = make_test_gradient(z, 1), *weights = test_calloc(frug_layout_elements(z), sizeof(float));
+    OK(frug_comm_self(&comm));
+    OK(create_worker_reducer("feedback=ef21", z, 1, comm, &r));
+    frug_range all = {0, frug_layout_elements(z)};
+    assert_int_equal(frug_reducer_apply(r, 0, all, grad, 0.1, 0, weights), FRUG_ERR_CONFIG);
+    assert_non_null(strstr(frug_last_error(), "only optimizer=merged adds up"));
+    OK(frug_reducer_sum(r, 0, all, grad, 1));
+    frug_reducer_destroy(r);
+    frug_comm_destroy(comm);
+    test_free(grad);
+    test_free(weights);
+    frug_layout_destroy(z);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_workers_get_the_same_bits_and_nothing_is_lost),
         cmocka_unit_test(the_worked_examples_hold),
         cmocka_unit_test(an_error_of_one_rank_is_an_error_on_all),
+        cmocka_unit_test(ef21_is_not_applied),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -225,7 +225,7 @@ FRUG_API uint64_t frug_layout_hash(const frug_layout *layout);
 
 typedef struct frug_compressor_options {
     size_t struct_size;   /* sizeof(frug_compressor_options), set by FRUG_COMPRESSOR_OPTIONS_INIT */
-    int threads;          /* 0: as many as OpenMP would use */
+    int threads;          /* 0: as many as OpenMP would use; in a reducer ranks of a host share its cores */
     uint64_t total_steps; /* length of training, for schedules; 0: schedules are at their end */
     uint32_t source;      /* this worker's rank, recorded in its frames */
 } frug_compressor_options;
@@ -389,7 +389,8 @@ FRUG_CHECK frug_status frug_decode_add(frug_decoder *decoder, frug_range range, 
 /**
  * One SGD step from the frames: w[i] = w[i] * (1 - decay) - rate * (frames[0][i] + frames[1][i] + ...).
  *
- *   rate    learning rate divided by the number of workers
+ *   rate    learning rate divided by the number of workers; of SGD without momentum: for a rate that goes with a
+ *           momentum of 0.9 give ten times that, or use the optimizer "merged" of optim.h, which does so
  *   decay   learning rate times weight decay; with 0 weights that no frame has keep their bits
  *
  * Otherwise as frug_decode_add().

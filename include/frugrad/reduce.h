@@ -103,6 +103,8 @@ typedef struct frug_reducer frug_reducer;
  *   options   as of frug_compressor_create(); source is set to the rank
  *   comm      owned by the caller; must outlive the reducer
  *
+ * The options transform and local say what the trainers and hooks do around a reducer; it ignores them.
+ *
  * Collective: every rank calls it with the same config, layout and total_steps. If they differ, or the library's
  * version does, or creation fails on one of them, every rank returns an error. Allocates here and while buffers grow
  * in the first steps. Returns FRUG_ERR_REMOTE, FRUG_ERR_CONFIG, FRUG_ERR_ARG, FRUG_ERR_MEMORY, FRUG_ERR_COMM.
@@ -125,7 +127,7 @@ FRUG_API void frug_reducer_destroy(frug_reducer *reducer);
 FRUG_CHECK frug_status frug_reducer_add(frug_reducer *reducer, uint64_t step, frug_range range, const float *grad,
                                         double scale, float *dst);
 
-/** The same as one SGD step; rate, decay and weights as in frug_decode_apply(). */
+/** The same as one SGD step; rate, decay and weights as in frug_decode_apply(). Not for feedback=ef21. */
 FRUG_CHECK frug_status frug_reducer_apply(frug_reducer *reducer, uint64_t step, frug_range range, const float *grad,
                                           double rate, double decay, float *weights);
 

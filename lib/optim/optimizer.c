@@ -165,6 +165,19 @@ static void resolve_adam_gain(frug_optimizer *o, const frug_compressor *c) {
     o->high_rate = o->options.gain < 0 ? HIGH_FINETUNE_RATE : HIGH_RATE;
 }
 
+/* Momentum belongs to one side, the residuals of the workers or the optimizer. */
+static void warn_of_momentum(const frugi_optim_options *f, frugi_feedback feedback) {
+    const bool workers = feedback == FRUGI_FEEDBACK_MERGED || feedback == FRUGI_FEEDBACK_DGC;
+    const bool own = (f->kind == FRUGI_OPTIM_SGD && f->momentum > 0) || (f->kind == FRUGI_OPTIM_ADAMW && f->beta1 > 0);
+    const bool leaves = f->kind == FRUGI_OPTIM_ADAM_MERGED || (f->kind == FRUGI_OPTIM_MUON_MERGED && f->momentum <= 0);
+    if (workers && own)
+        frugi_log(FRUG_LOG_WARN, "optimizer: momentum is applied twice: by the compressor's residual and by the "
+                                 "optimizer; use merged or adam-merged");
+    if (!workers && leaves)
+        frugi_log(FRUG_LOG_WARN, "optimizer: no momentum: this optimizer leaves it to feedback=merged, which the "
+                                 "compressor does not have; use adamw or muon");
+}
+
 static frug_status resolve_gain(frug_optimizer *o, const frug_compressor *c) {
     o->gain = o->options.gain > 0 ? o->options.gain : 1;
     FRUG_FAIL_IF(sends_differences(c) && o->options.kind != FRUGI_OPTIM_MERGED, FRUG_ERR_CONFIG,
@@ -172,6 +185,8 @@ static frug_status resolve_gain(frug_optimizer *o, const frug_compressor *c) {
                  "optimizer=merged, or another feedback");
     FRUG_FAIL_IF(o->options.gain < 0 && o->options.kind != FRUGI_OPTIM_ADAM_MERGED, FRUG_ERR_CONFIG,
                  "config: gain=finetune is for adam-merged, whose gain depends on the rate");
+    if (c)
+        warn_of_momentum(&o->options, frugi_compressor_config(c)->feedback);
     if (o->options.kind == FRUGI_OPTIM_ADAM_MERGED && o->options.gain <= 0)
         resolve_adam_gain(o, c);
     if (o->options.kind != FRUGI_OPTIM_MERGED || o->options.gain > 0)

@@ -17,6 +17,7 @@
 #include "trainer/run/worker_group.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,14 +77,33 @@ static int gather_measurements(worker_state *h, measurement mine) {
 
 /* ---- the algorithms ------------------------------------------------------------------ */
 
-static void add_row(worker_state *h, const char *word, size_t length) {
+static fgp_reduce_row *add_row(worker_state *h, const char *word, size_t length) {
     fgp_reduce_row *row = &h->row[h->rows];
     if (h->rows == FGP_MAX_ALGORITHMS || length >= sizeof row->name)
-        return;
+        return NULL;
     *row = (fgp_reduce_row){0};
     memcpy(row->name, word, length);
     snprintf(row->config, sizeof row->config, "%s,reduce=%s", h->run->base, row->name);
     h->rows++;
+    return row;
+}
+
+/* The config of one algorithm, with options that only this one has, against the dense sum. Returns false where the
+ * config has the default algorithm: then all are listed. */
+static bool list_named(worker_state *h) {
+    frug_config *config = NULL;
+    if (frug_config_create(h->run->base, &config) != FRUG_OK)
+        return false;
+    const char *name = frug_config_get(config, "reduce");
+    bool named = strcmp(name, "gather") != 0;
+    fgp_reduce_row *row = named ? add_row(h, "dense", 5) : NULL;
+    if (row)
+        snprintf(row->config, sizeof row->config, "reduce=dense");
+    row = named && strcmp(name, "dense") != 0 ? add_row(h, name, strcspn(name, ":")) : NULL;
+    if (row)
+        snprintf(row->config, sizeof row->config, "%s", h->run->base);
+    frug_config_destroy(config);
+    return named;
 }
 
 /* One row for each value of the option reduce that is a sum; dense, the baseline, first. */
@@ -91,6 +111,8 @@ static void list_algorithms(worker_state *h) {
     const frug_option *option = NULL;
     for (size_t i = 0; (option = frug_option_at(i)) && strcmp(option->name, "reduce") != 0; i++)
         ;
+    if (list_named(h))
+        return;
     add_row(h, "dense", 5);
     for (const char *word = option ? option->values : "", *end; *word; word = *end ? end + 1 : end) {
         end = word + strcspn(word, "|");

@@ -19,7 +19,7 @@ typedef struct fgp_reduce_run {
     int workers;
     int json;
     const char *filter; /* of --case, or NULL */
-    char base[2304];    /* the config string of all algorithms, without the option reduce */
+    char base[2304];    /* of --config: of all algorithms, or of the one that it names */
 } fgp_reduce_run;
 
 /** Results of one algorithm; the same on all workers. */

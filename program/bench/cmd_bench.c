@@ -6,6 +6,7 @@
  * runs are not comparable.
  */
 #include "program/args/args.h"
+#include "program/args/quantity.h"
 #include "program/bench/bench.h"
 #include "program/bench/bench_recover.h"
 #include "program/bench/bench_reduce.h"
@@ -193,7 +194,7 @@ static int read_density(const fgp_args *args, double *density) {
     if (fgp_arg_given(args, "density") && fgp_arg_given(args, "k"))
         return fgio_usage_error("--k and --density exclude each other; give one of them");
     if (fgp_arg_given(args, "density"))
-        return fgp_arg_double(args, "density", 1e-6, 1.0, density);
+        return fgp_arg_quantity(args, "density", FGP_MEASURE_SHARE, 1e-6, 1, density);
     int status = fgp_arg_u64(args, "k", 1, 256, &k);
     *density = (double)k / 256.0;
     return status;
@@ -203,6 +204,15 @@ static int read_count(const fgp_args *args, const char *name, uint64_t fallback,
                       uint64_t *count) {
     *count = fallback;
     return fgp_arg_given(args, name) ? fgp_arg_u64(args, name, min, max, count) : FGIO_EXIT_OK;
+}
+
+static int read_elements(const fgp_args *args, uint64_t fallback, uint64_t min, uint64_t *n) {
+    double number = (double)fallback;
+    int status = fgp_arg_given(args, "n")
+                     ? fgp_arg_quantity(args, "n", FGP_MEASURE_COUNT, (double)min, 68719476736.0, &number)
+                     : FGIO_EXIT_OK;
+    *n = (uint64_t)number;
+    return status;
 }
 
 static int check_config(const char *text) {
@@ -216,7 +226,7 @@ static int check_config(const char *text) {
 static int read_run(const fgp_args *args, fgp_bench *bench, list *l) {
     int quick = fgp_arg_given(args, "quick"), status;
     uint64_t rounds = 0, threads = 0;
-    if ((status = read_count(args, "n", quick ? 2560000 : 25600000, 65536, UINT64_C(1) << 36, &bench->n)) ||
+    if ((status = read_elements(args, quick ? 2560000 : 25600000, 65536, &bench->n)) ||
         (status = read_count(args, "rounds", quick ? 3 : 15, 1, FGP_BENCH_ROUNDS_MAX, &rounds)) ||
         (status = read_count(args, "threads", 1, 1, 1024, &threads)) || (status = read_density(args, &l->density)))
         return status;
@@ -300,7 +310,7 @@ static int bench_reduce(const fgp_args *args) {
     for (size_t i = 0; i < sizeof other / sizeof other[0]; i++)
         if (fgp_arg_given(args, other[i]))
             return fgio_usage_error("bench reduce takes no --%s", other[i]);
-    if ((status = read_count(args, "n", quick ? 2560000 : 25600000, 4096, UINT64_C(1) << 36, &run.n)) ||
+    if ((status = read_elements(args, quick ? 2560000 : 25600000, 4096, &run.n)) ||
         (status = read_count(args, "rounds", quick ? 3 : 9, 1, FGP_REDUCE_ROUNDS_MAX, &rounds)) ||
         (status = read_count(args, "threads", 1, 1, 1024, &threads)) ||
         (status = fgp_arg_u64(args, "workers", 1, 256, &workers)) || (status = read_density(args, &run.density)))
@@ -368,7 +378,9 @@ const fgp_command fgp_command_bench = {
         "the exit code 1.\n\n"
         "`bench reduce` measures whole exchanges between workers instead, from gradient to weights: every value of\n"
         "the option reduce against the dense sum in the same rounds. By bytes is how many times less is sent,\n"
-        "of that the share which is gained in time. frugrad-mpi is the same program for the processes of an MPI "
+        "of that the share which is gained in time. With --config and a reduce other than gather only that one is\n"
+        "measured, as --config frugrad,reduce=nodes,node=2. frugrad-mpi is the same program for the processes of an "
+        "MPI "
         "job.\n\n"
         "`bench recover` measures sparse recovery: several forms of matching pursuit and two measurement matrices, in\n"
         "milliseconds for a chunk, against the naive one and against the stored matrix in the same rounds. Found\n"

@@ -496,6 +496,49 @@ static void invalid_calls_are_refused(void **state) {
     frug_layout_destroy(other);
 }
 
+static void count_warnings(void *ctx, frug_log_level level, const char *message) {
+    if (level == FRUG_LOG_WARN && strstr(message, "momentum"))
+        ++*(int *)ctx;
+}
+
+static void momentum_of_both_sides_or_of_neither_is_warned_about(void **state) {
+    (void)state;
+    static const struct {
+        const char *config, *optimizer;
+        int warnings;
+    } cases[] = {
+        {"frugrad", "sgd", 1},
+        {"frugrad", "adamw", 1},
+        {"dgc", "sgd", 1},
+        {"frugrad", "sgd:momentum=0", 0},
+        {"frugrad", "merged", 0},
+        {"frugrad", "adam-merged", 0},
+        {"frugrad,feedback=none", "adam-merged", 1},
+        {"frugrad,feedback=none", "adamw", 0},
+        {"frugrad,feedback=none", "muon-merged", 1},
+        {"frugrad,feedback=none", "muon-merged:momentum=0.9", 0},
+    };
+    frug_layout *layout = NULL;
+    OK(frug_layout_flat(4096, &layout));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        frug_config *config = NULL;
+        frug_compressor *c = NULL;
+        frug_optimizer *o = NULL;
+        int warnings = 0;
+        OK(frug_config_create(cases[i].config, &config));
+        OK(frug_compressor_create(config, layout, NULL, &c));
+        frug_set_log(count_warnings, &warnings);
+        OK(frug_optimizer_create(cases[i].optimizer, layout, c, &o));
+        frug_set_log(NULL, NULL);
+        if (warnings != cases[i].warnings)
+            fail_msg("%s with %s: %d warnings", cases[i].optimizer, cases[i].config, warnings);
+        frug_optimizer_destroy(o);
+        frug_compressor_destroy(c);
+        frug_config_destroy(config);
+    }
+    frug_layout_destroy(layout);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_match_pytorch),
@@ -513,6 +556,7 @@ int main(void) {
         cmocka_unit_test(nonfinite_block_is_skipped),
         cmocka_unit_test(huge_gradients_give_finite_states),
         cmocka_unit_test(invalid_calls_are_refused),
+        cmocka_unit_test(momentum_of_both_sides_or_of_neither_is_warned_about),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -111,6 +111,8 @@ $rows{gather}{by_hand} eq "true" or die "gather is not compared with frames adde
 my $frame = 600000 / 16 * 3; # two others get one byte of place and two of value for one entry in 16
 abs($rows{gather}{bytes_sent} - 2 * $frame) < 2000 or die "gather sends $rows{gather}{bytes_sent}";
 PL
+"$frugrad" bench reduce --quick --n 70k --workers 4 --config frugrad,reduce=nodes,node=2,density=0.1 >"$work/table" || fail "bench reduce of one algorithm fails"
+[ "$(grep -c " yes" "$work/table")" = 2 ] && grep -q "^nodes " "$work/table" || fail "not dense and nodes alone: $(cat "$work/table")"
 "$frugrad" bench reduce --quick --n 70000 --workers 2 --case gather --config topk >"$work/table" || fail "bench reduce --config topk fails"
 grep -q '^gather .* yes, by hand$' "$work/table" || fail "topk is not verified: $(cat "$work/table")"
 expect_error 2 "selekt" bench reduce --n 100000 --config selekt=hist

@@ -6,6 +6,7 @@ import hashlib
 import io
 import unittest
 import warnings
+from datetime import timedelta
 from unittest import mock
 
 import support
@@ -297,6 +298,23 @@ def train_differently():
     return ""
 
 
+def use_other_parameters():
+    """A rank does not reach a parameter in backward, and the script has a collective before step()."""
+    import torch.distributed as dist
+    dist.init_process_group("gloo", timeout=timedelta(seconds=20))
+    net, rank, gathered = Net(), dist.get_rank(), []
+    with mock.patch.object(streaming, "_BUCKET", 1):
+        opt = StreamingOptimizer(net.named_parameters(), lr=0.02)
+    for step in range(4):
+        loss_of(net, step, "lr" if step == 0 or rank == 0 else "l").backward()
+        losses = [torch.zeros(1, dtype=torch.int64) for _ in range(2)]  # as long as a message of lengths was
+        dist.all_gather(losses, torch.tensor([100 * step + rank]))
+        gathered.append([int(each) for each in losses])
+        opt.step()
+    dist.destroy_process_group()
+    return gathered, bits(net)
+
+
 def add_group():
     """Weights of a group that is added later differ at first."""
     import torch.distributed as dist
@@ -330,6 +348,12 @@ class Together(unittest.TestCase):
 
     def test_a_group_that_is_added_later_is_the_same_on_all(self):
         self.assertEqual(len(set(support.values(support.torchrun(2, add_group)))), 1)
+
+    def test_a_collective_of_the_script_is_not_mixed_up_with_those_of_the_optimizer(self):
+        every = support.values(support.torchrun(2, use_other_parameters))
+        for gathered, weights in every:
+            self.assertEqual(gathered, [[100 * step, 100 * step + 1] for step in range(4)])
+            self.assertEqual(weights, every[0][1])
 
     def test_different_processes_all_raise(self):
         for text in support.values(support.torchrun(2, train_differently)):

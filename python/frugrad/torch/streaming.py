@@ -1,8 +1,13 @@
 """Training without a whole gradient: each parameter's is compressed and freed in backward as soon as it is there.
 
-It becomes a frame of some percent, which is sent while backward continues, and the residual, a byte for each
-entry, which is momentum too (docs/optimizers.md: merged). A param group is one compressor and one optimizer of the
-library; parameters are ranges of theirs, large ones cut into tiles, so that no buffer is as large as a layer.
+It becomes a frame of some percent, which is sent in step(), and the residual, a byte for each entry, which is momentum
+too (docs/optimizers.md: merged). A param group is one compressor and one optimizer of the library; parameters are
+ranges of theirs, large ones cut into tiles, so that no buffer is as large as a layer.
+
+Nothing is sent before step(). Ranks may reach different parameters in backward, so collectives that start there come
+before a collective of the script on one rank, and after it on another: on one group they would be mixed up; on a group
+of their own a rank would wait for one while its peer waits for the other, and so would the kernels of two communicators
+of NCCL. In step() all ranks start the same ones in the same order, on whatever group.
 """
 
 import contextlib
@@ -95,8 +100,8 @@ class StreamingOptimizer(torch.optim.Optimizer):
 
         opt = frugrad.torch.StreamingOptimizer(model.named_parameters(), lr=0.1)
         for x, y in data:
-            loss(model(x), y).backward()     # gradients are compressed, sent and freed here
-            opt.step()                       # weights change here
+            loss(model(x), y).backward()     # gradients are compressed and freed here
+            opt.step()                       # frames are sent and weights change here
 
     params        parameters, named parameters, or param groups of either with their own lr and weight_decay. Those with
                   requires_grad=False when the optimizer is made are not changed
@@ -113,7 +118,7 @@ class StreamingOptimizer(torch.optim.Optimizer):
                   to all; buffers (as of BatchNorm) are not. Every process runs as many steps
 
     Memory besides weights and activations, with the defaults: 1 byte a parameter (2 with adam-merged), frames of 0.19
-    bytes a parameter and process, one layer's gradient.
+    bytes a parameter, and of two buckets of every other process, one layer's gradient.
 
     ``p.grad`` is None after backward, so gradients cannot be clipped or scaled (GradScaler) by the usual tools; the
     config has clip= for the norm of each tensor (each million entries of a large one), and autocast to bfloat16 needs
@@ -182,9 +187,8 @@ class StreamingOptimizer(torch.optim.Optimizer):
     def _reset_plan(self) -> None:
         self._streamed = [s for part in self._parts for s in part.params]
         self._scratch = torch.empty(max((s.bound for s in self._streamed), default=0), dtype=torch.uint8)
-        self._arrived: List[_Streamed] = []  # in the order of this step's backward
-        self._buckets: List[List[_Streamed]] = []  # parameters that are sent together; empty before the first step
-        self._sent: List[AllGather] = []
+        self._buckets = _buckets(self._streamed)
+        self._agreed = False
 
     @contextlib.contextmanager
     def accumulate(self) -> Iterator[None]:
@@ -205,24 +209,11 @@ class StreamingOptimizer(torch.optim.Optimizer):
                                " use_reentrant=False")
         check_gradient(s.p.grad, s.name)
         with torch.no_grad():
-            s.compress(s.p.grad, self._scratch)
-            s.p.grad = None
-            self._arrived.append(s)
-            if self.group.exchange is not None:
-                self._send(self.group.exchange)
+            self._compress(s)
 
-    def _send(self, exchange: Exchange) -> None:
-        """Send off the buckets that are complete, in the order of the plan; bytes follow one bucket after lengths."""
-        while len(self._sent) < len(self._buckets):
-            bucket = self._buckets[len(self._sent)]
-            if any(s.frames is None for s in bucket):
-                return
-            gathering = AllGather(exchange, _packed([frame for s in bucket for frame in s.frames or ()]))
-            if self._sent:
-                self._sent[-1].post()
-            self._sent.append(gathering)
-            for s in bucket:
-                s.frames = []
+    def _compress(self, s: _Streamed) -> None:
+        s.compress(s.p.grad, self._scratch)
+        s.p.grad = None
 
     # ---- step
 
@@ -235,11 +226,8 @@ class StreamingOptimizer(torch.optim.Optimizer):
         with torch.no_grad():
             for s in self._streamed:
                 if s.frames is None:
-                    s.compress(s.p.grad, self._scratch)
-                    s.p.grad = None
-                    self._arrived.append(s)
+                    self._compress(s)
             self._move_all()
-        self._arrived.clear()
         for part in self._parts:
             part.step += 1
         return loss
@@ -250,37 +238,38 @@ class StreamingOptimizer(torch.optim.Optimizer):
             part.apply_options(group)
             rates[part] = float(group["lr"])
         mean = torch.empty(max((tile[1] for s in self._streamed for tile in s.tiles), default=0))
+        for s, frames in self._gathered():
+            s.update(frames, rates[s.part], mean)
+            s.frames = None
+
+    def _gathered(self) -> Iterator[Tuple[_Streamed, List[List[torch.Tensor]]]]:
+        """Each parameter, and of each of its tiles the frames of all processes; the next bucket is sent meanwhile."""
         exchange = self.group.exchange
         if exchange is None or self.group.size == 1:
-            for s in self._arrived:
-                s.update([[frame] for frame in s.frames or ()], rates[s.part], mean)
-                s.frames = None
+            yield from ((s, [[frame] for frame in s.frames or ()]) for s in self._streamed)
             return
-        if not self._buckets:
-            self._plan(exchange)
-        self._send(exchange)
-        if self._sent:
-            self._sent[-1].post()
+        lengths = self._frame_lengths(exchange)
+        sent: List[Tuple[List[_Streamed], AllGather]] = []
         for bucket in self._buckets:
-            packed = [_unpacked(each, sum(len(s.tiles) for s in bucket)) for each in self._sent.pop(0).wait()]
-            tiles = iter(zip(*packed))
-            for s in bucket:
-                s.update([list(next(tiles)) for _ in s.tiles], rates[s.part], mean)
-                s.frames = None
+            mine = [frame for s in bucket for frame in s.frames or ()]
+            sent.append((bucket, AllGather(exchange, mine, [[next(row) for _ in mine] for row in lengths])))
+            if len(sent) == 2:
+                yield from _received(*sent.pop(0))
+        for last in sent:
+            yield from _received(*last)
 
-    def _plan(self, exchange: Exchange) -> None:
-        """At the first step: check that all processes train the same, and take the first one's order for all."""
+    def _frame_lengths(self, exchange: Exchange) -> List[Iterator[int]]:
+        """The lengths of all frames, of every process."""
+        if not self._agreed:
+            self._agree(exchange)
+        rows = exchange.gather_numbers([frame.numel() for s in self._streamed for frame in s.frames or ()])
+        return [iter(row) for row in rows]
+
+    def _agree(self, exchange: Exchange) -> None:
+        """Check that all processes train the same."""
         exchange.agree({"the number of parameters": len(self._streamed), "the optimizer": self.optimizer,
                         **config_items(self.config), **layout_items(t for part in self._parts for t in part.layout)})
-        number = {s: i for i, s in enumerate(self._streamed)}
-        order = exchange.gather_numbers([number[s] for s in self._arrived])[0]
-        taken = _BUCKET
-        for s in (self._streamed[i] for i in order):
-            if taken >= _BUCKET:
-                self._buckets.append([])
-                taken = 0
-            self._buckets[-1].append(s)
-            taken += s.p.numel()
+        self._agreed = True
 
     # ---- state
 
@@ -298,7 +287,7 @@ class StreamingOptimizer(torch.optim.Optimizer):
                    + lib.frug_optimizer_state_size(part.optimizer.handle) for part in self._parts)
 
     def _refuse_midway(self, what: str) -> None:
-        if self._arrived:
+        if any(s.frames is not None for s in self._streamed):
             raise RuntimeError(f"{what} between backward() and step(): gradients are in flight")
 
     def state_dict(self) -> Dict[str, Any]:
@@ -384,14 +373,20 @@ def _on_gradient(p: torch.Tensor, hook: Callable) -> Any:
     return _NodeHook(p, hook)
 
 
-def _packed(frames: List[torch.Tensor]) -> torch.Tensor:
-    """Frames one behind the other, and their lengths before them."""
-    lengths = torch.tensor([frame.numel() for frame in frames]).view(torch.uint8)
-    return torch.cat([lengths, *frames])
+def _buckets(streamed: Iterable[_Streamed]) -> List[List[_Streamed]]:
+    """Parameters whose frames are sent together."""
+    buckets: List[List[_Streamed]] = []
+    taken = _BUCKET
+    for s in streamed:
+        if taken >= _BUCKET:
+            buckets.append([])
+            taken = 0
+        buckets[-1].append(s)
+        taken += s.p.numel()
+    return buckets
 
 
-def _unpacked(message: torch.Tensor, count: int) -> Tuple[torch.Tensor, ...]:
-    lengths = message[:8 * count].clone().view(torch.int64).tolist()
-    if min(lengths) < 0 or 8 * count + sum(lengths) > message.numel():
-        raise RuntimeError("a message of another process is damaged")
-    return message[8 * count:8 * count + sum(lengths)].split(lengths)
+def _received(bucket: List[_Streamed], gathering: AllGather) -> Iterator[Tuple[_Streamed, List[List[torch.Tensor]]]]:
+    """Wait for a bucket: its parameters, and of each of their tiles the frames of all processes."""
+    tiles = map(list, zip(*gathering.wait()))
+    return ((s, [next(tiles) for _ in s.tiles]) for s in bucket)

@@ -256,6 +256,38 @@ class Behaviour(unittest.TestCase):
             self.assertEqual(bits(ours), bits(again), kind)
 
 
+    def test_what_is_not_its_state_changes_nothing(self):
+        nets = [Net(), Net()]
+        opts = [StreamingOptimizer([{"params": list(net.first.named_parameters())},
+                                    {"params": list(net.last.named_parameters())}], optimizer="adam-merged", lr=1e-3)
+                for net in nets]
+        for net, opt in zip(nets, opts):
+            train(net, opt, range(3))
+        damaged, later = opts[0].state_dict(), opts[0].state_dict()
+        damaged["param_groups"][1]["frugrad"]["optimizer"][20] ^= 1
+        damaged["param_groups"][0]["weight_decay"] = 0.5
+        later["param_groups"][0]["frugrad"]["step"] = 100
+        del later["param_groups"][1]["frugrad"]["residual"]
+        for wrong in (damaged, later):
+            with self.assertRaises((ValueError, KeyError)):
+                opts[0].load_state_dict(wrong)
+        for net, opt in zip(nets, opts):
+            train(net, opt, range(3, 6))
+        self.assertEqual(bits(nets[0]), bits(nets[1]))
+
+    def test_states_of_other_processes_are_refused(self):
+        opt = StreamingOptimizer(Net().named_parameters())
+        state = opt.state_dict()
+        for key, value in (("rank", 1), ("processes", 2)):
+            saved = state["param_groups"][0]["frugrad"]
+            with self.assertRaisesRegex(ValueError, "and this is rank 0 of 1"):
+                opt.load_state_dict({"state": {}, "param_groups": [dict(state["param_groups"][0],
+                                                                        frugrad=dict(saved, **{key: value}))]})
+        for key in ("rank", "processes"):  # as earlier versions saved it
+            del saved[key]
+        opt.load_state_dict(state)
+
+
 def train_together(kinds):
     """Processes begin with other weights; equal data first, then other data by other ways."""
     import torch.distributed as dist

@@ -51,6 +51,18 @@ class _Part:
             made.restore(self.optimizer.save())
             self.decay, self.optimizer = decay, made
 
+    def save(self) -> Dict[str, Any]:
+        """For a state_dict."""
+        return {"step": self.step, "residual": bytes_tensor(self.compressor.save()),
+                "optimizer": bytes_tensor(self.optimizer.save())}
+
+    def restore(self, saved: Dict[str, Any], group: Dict[str, Any]) -> None:
+        """Restore what save() returned, with the group's decay."""
+        self.apply_options(group)
+        self.compressor.restore(tensor_bytes(saved["residual"]))
+        self.optimizer.restore(tensor_bytes(saved["optimizer"]))
+        self.step = int(saved["step"])
+
     def _made(self, decay: float) -> _core.Optimizer:
         text = self.kind + (":" if ":" not in self.kind else ",") + f"decay={decay}" + (",decay_all=1" if decay else "")
         return _core.Optimizer(text, self.layout, self.compressor)
@@ -136,6 +148,9 @@ class StreamingOptimizer(torch.optim.Optimizer):
     >>> opt.stats()["bytes_dense"]
     40400
     """
+
+    param_groups: List[Dict[str, Any]]
+    state: Any
 
     def __init__(self, params: Iterable, lr: float = 0.1, config: str = "frugrad", optimizer: str = "merged",
                  weight_decay: float = 0.0, total_steps: int = 0, threads: Optional[int] = None,
@@ -295,22 +310,40 @@ class StreamingOptimizer(torch.optim.Optimizer):
         self._refuse_midway("state_dict()")
         state = super().state_dict()
         for group, part in zip(state["param_groups"], self._parts):
-            group[_STATE] = {"step": part.step, "residual": bytes_tensor(part.compressor.save()),
-                             "optimizer": bytes_tensor(part.optimizer.save())}
+            group[_STATE] = dict(part.save(), rank=self.group.rank, processes=self.group.size)
         return state
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """Restore this process's state_dict() and continue bit for bit: same groups, config and optimizer."""
+        """Restore this process's state_dict() and continue bit for bit: same groups, config and optimizer.
+
+        On an error nothing has changed.
+        """
         self._refuse_midway("load_state_dict()")
-        if any(_STATE not in group for group in state_dict["param_groups"]):
-            raise ValueError("the state is not one of StreamingOptimizer")
+        self._check_state(state_dict)
+        before = self.param_groups, self.state, [part.save() for part in self._parts]
         super().load_state_dict(state_dict)
-        for group, part in zip(self.param_groups, self._parts):
-            saved = group.pop(_STATE)
-            part.apply_options(group)
-            part.compressor.restore(tensor_bytes(saved["residual"]))
-            part.optimizer.restore(tensor_bytes(saved["optimizer"]))
-            part.step = int(saved["step"])
+        try:
+            self._restore([group.pop(_STATE) for group in self.param_groups])
+        except Exception:
+            self.param_groups, self.state = before[:2]
+            self._restore(before[2])
+            raise
+
+    def _check_state(self, state_dict: Dict[str, Any]) -> None:
+        """Refuse states of other optimizers and of other processes."""
+        mine = self.group.rank, self.group.size
+        for group in state_dict["param_groups"]:
+            if _STATE not in group:
+                raise ValueError("the state is not one of StreamingOptimizer")
+            saved = group[_STATE]
+            of = int(saved.get("rank", mine[0])), int(saved.get("processes", mine[1]))  # early states have neither
+            if of != mine:
+                raise ValueError(f"the state is that of rank {of[0]} of {of[1]}, and this is rank {mine[0]} of {mine[1]}"
+                                 ": residuals differ, so every process saves and loads its own state_dict()")
+
+    def _restore(self, saved: List[Dict[str, Any]]) -> None:
+        for group, part, each in zip(self.param_groups, self._parts, saved):
+            part.restore(each, group)
 
     def close(self) -> None:
         """Leave gradients in p.grad from now on."""

@@ -25,6 +25,7 @@ from .exchange import Exchange, config_items, layout_items
 
 _STATE = "frugrad"  # where a group's state is in a state_dict
 _TILE = 1 << 20  # entries compressed at a time; a multiple of every block length
+_RECOVER = "After an exception in backward(), call load_state_dict() with a saved state on all processes"
 _BUCKET = 1 << 20  # entries whose frames are sent together, or one parameter
 
 
@@ -221,7 +222,7 @@ class StreamingOptimizer(torch.optim.Optimizer):
         if s.frames is not None:
             raise RuntimeError(f"{s.name} has got a second gradient before step(): call step() after each backward(),"
                                " put all backwards of a step but the last into accumulate(), and use checkpoints with"
-                               " use_reentrant=False")
+                               f" use_reentrant=False. {_RECOVER}")
         check_gradient(s.p.grad, s.name)
         with torch.no_grad():
             self._compress(s)
@@ -303,7 +304,8 @@ class StreamingOptimizer(torch.optim.Optimizer):
 
     def _refuse_midway(self, what: str) -> None:
         if any(s.frames is not None for s in self._streamed):
-            raise RuntimeError(f"{what} between backward() and step(): gradients are in flight")
+            raise RuntimeError(f"{what} between backward() and step(): gradients are compressed and not sent yet."
+                               f" {_RECOVER}")
 
     def state_dict(self) -> Dict[str, Any]:
         """torch's form, with a group's states as byte tensors. Residuals are this process's own: each saves its own."""
@@ -316,9 +318,9 @@ class StreamingOptimizer(torch.optim.Optimizer):
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
         """Restore this process's state_dict() and continue bit for bit: same groups, config and optimizer.
 
-        On an error nothing has changed.
+        On an error nothing has changed. Gradients that were compressed and not sent are dropped: so it recovers from an
+        exception in backward(), on all processes.
         """
-        self._refuse_midway("load_state_dict()")
         self._check_state(state_dict)
         before = self.param_groups, self.state, [part.save() for part in self._parts]
         super().load_state_dict(state_dict)
@@ -328,6 +330,8 @@ class StreamingOptimizer(torch.optim.Optimizer):
             self.param_groups, self.state = before[:2]
             self._restore(before[2])
             raise
+        for s in self._streamed:
+            s.frames = None
 
     def _check_state(self, state_dict: Dict[str, Any]) -> None:
         """Refuse states of other optimizers and of other processes."""

@@ -382,6 +382,22 @@ def add_group():
     return bits(net)
 
 
+def broadcast_types():
+    """Parameters that differ at first, of types and strides of all kinds."""
+    import torch.distributed as dist
+    from frugrad.torch._group import Group
+    dist.init_process_group("gloo")
+    torch.manual_seed(dist.get_rank())
+    values = torch.randn(8, 4, 3, 3)
+    given = [values.to(kind) for kind in (torch.bfloat16, torch.float16, torch.float32, torch.float64)]
+    given += [values.to(memory_format=torch.channels_last), values[0, 0, 0, 0].clone(), torch.empty(0), values > 0]
+    with torch.no_grad():
+        Group().broadcast(given)
+        StreamingOptimizer([torch.nn.Parameter(given[0])])
+    dist.destroy_process_group()
+    return [each.double().flatten().tolist() for each in given]
+
+
 class Together(unittest.TestCase):
     def check(self, size, kinds):
         every = support.values(support.torchrun(size, train_together, args=[kinds]))
@@ -407,6 +423,12 @@ class Together(unittest.TestCase):
         for gathered, weights in every:
             self.assertEqual(gathered, [[100 * step, 100 * step + 1] for step in range(4)])
             self.assertEqual(weights, every[0][1])
+
+    def test_parameters_of_all_types_are_those_of_the_first_process(self):
+        first, second = support.values(support.torchrun(2, broadcast_types))
+        torch.manual_seed(0)
+        self.assertEqual(first[2], torch.randn(8, 4, 3, 3).double().flatten().tolist())
+        self.assertEqual(first, second)
 
     def test_different_processes_all_raise(self):
         for text in support.values(support.torchrun(2, train_differently)):

@@ -22,12 +22,9 @@ class Group:
         """Give every process the first one's tensors. Wants no_grad."""
         if self.exchange is None or self.size == 1:
             return
-        group = self.exchange.group
-        first = 0 if group is dist.group.WORLD else dist.get_global_rank(group, 0)
         for tensor in tensors:
-            staged = tensor.detach().to(self.exchange.device).contiguous()
-            dist.broadcast(staged, first, group=group)
-            tensor.copy_(staged)
+            if tensor.numel():
+                self.exchange.broadcast(tensor.detach())
 
     def mean(self, values: torch.Tensor) -> torch.Tensor:
         """The mean over all processes, the same bits on each, on the host; values may be overwritten."""

@@ -205,6 +205,14 @@ class Behaviour(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, why):
                 StreamingOptimizer(Net().parameters(), config=config, optimizer="sgd")
 
+    def test_a_schedule_without_total_steps_gets_a_warning(self):
+        for total, warned in ((0, [True]), (10, [])):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                StreamingOptimizer(Net().parameters(), config="frugrad-paper", total_steps=total)
+            self.assertEqual(["needs total_steps=" in str(each.message) for each in caught], warned)
+            self.assertEqual({each.filename for each in caught}, {__file__} if warned else set())
+
     def test_the_baseline_that_it_names_is_dense(self):
         ours, plain = Net(), Net()
         train(ours, StreamingOptimizer(ours.named_parameters(), lr=0.1, config="density=1,feedback=none,value=f32",

@@ -20,7 +20,7 @@ from .. import _core
 from .._lib import FrugradError, lib
 from ._floats import as_floats, bytes_tensor, check_gradient, check_parameter, put_back, tensor_bytes
 from ._group import AllGather, Group
-from .config import unsupported_option
+from .config import unsupported_option, warn_of_no_length
 from .exchange import Exchange, config_items, layout_items
 
 _STATE = "frugrad"  # where a group's state is in a state_dict
@@ -157,7 +157,7 @@ class StreamingOptimizer(torch.optim.Optimizer):
                  weight_decay: float = 0.0, total_steps: int = 0, threads: Optional[int] = None,
                  process_group: Optional[Any] = None):
         self.config, self.optimizer, self.total_steps = _core.Config(config, optimizer), optimizer, total_steps
-        _check_options(self.config)
+        _check_options(self.config, total_steps)
         self.group, self.threads = Group(process_group), threads or torch.get_num_threads()
         self._parts: List[_Part] = []
         self._hooks: List[Any] = []
@@ -360,8 +360,8 @@ class StreamingOptimizer(torch.optim.Optimizer):
                         " state_dict()")
 
 
-def _check_options(config: _core.Config) -> None:
-    """Refuse options that would have no effect."""
+def _check_options(config: _core.Config, total_steps: int) -> None:
+    """Refuse options that would have no effect; warn of a schedule without an end."""
     if config.option("transform") != "off":
         raise ValueError("transform is done by the trainers; StreamingOptimizer does not have it: leave it out")
     if config.option("local") != "0":
@@ -376,6 +376,7 @@ def _check_options(config: _core.Config) -> None:
         if config.option(name) == value:
             raise ValueError(f"{name}={value} has no effect: StreamingOptimizer compresses tensors one by one, without"
                              " their roles; choose layers=even, and segment=tensor or block")
+    warn_of_no_length(config, total_steps)
 
 
 class _Hook:

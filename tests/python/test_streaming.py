@@ -359,6 +359,37 @@ def train_differently():
     return ""
 
 
+def load_differently(when):
+    """Only the first process loads a state, or each one of its own, at the first step or later."""
+    import torch.distributed as dist
+    dist.init_process_group("gloo", timeout=timedelta(seconds=20))
+    rank, errors = dist.get_rank(), {}
+    for kind, rate in KINDS:
+        for case in ("one", "content", "all", "total_steps", "weight_decay"):
+            net = Net()
+            opt = StreamingOptimizer(net.named_parameters(), lr=rate, optimizer=kind)
+            train(net, opt, range(10 * rank, 10 * rank + 3))
+            states = [opt.state_dict()]
+            train(net, opt, range(10 * rank + 3, 10 * rank + 5))
+            states.append(opt.state_dict())
+            states[1]["param_groups"][0]["frugrad"]["step"] = 3
+            options = {case: rank} if case in ("total_steps", "weight_decay") else {}
+            again = StreamingOptimizer(net.named_parameters(), lr=rate, optimizer=kind, **options)
+            opt.close()
+            if when == "later" and not options:
+                train(net, again, range(2))
+            if case == "content" or case == "all" or case == "one" and rank == 0:
+                again.load_state_dict(states[rank if case == "content" else 0])
+            try:
+                train(net, again, range(1))
+                errors[f"{kind} {case}"] = ""
+            except RuntimeError as error:
+                errors[f"{kind} {case}"] = str(error)
+            again.close()
+    dist.destroy_process_group()
+    return errors
+
+
 def use_other_parameters():
     """A rank does not reach a parameter in backward, and the script has a collective before step()."""
     import torch.distributed as dist
@@ -431,6 +462,18 @@ class Together(unittest.TestCase):
         for gathered, weights in every:
             self.assertEqual(gathered, [[100 * step, 100 * step + 1] for step in range(4)])
             self.assertEqual(weights, every[0][1])
+
+    def test_processes_with_different_states_all_raise(self):
+        for when in ("first", "later"):
+            first, second = support.values(support.torchrun(2, load_differently, args=[when]))
+            self.assertEqual(first, second)
+            for kind, _ in KINDS:
+                other = 0 if when == "first" else 2
+                self.assertIn(f"ranks differ in the step: rank 0 has [3], rank 1 has [{other}]", first[f"{kind} one"])
+                self.assertEqual(first[f"{kind} all"], "")
+                for case in ("total_steps", "weight_decay"):
+                    self.assertIn(f"ranks differ in {case}", first[f"{kind} {case}"])
+            self.assertIn("ranks differ in the optimizer's loaded state", first["adam-merged content"])
 
     def test_parameters_of_all_types_are_those_of_the_first_process(self):
         first, second = support.values(support.torchrun(2, broadcast_types))

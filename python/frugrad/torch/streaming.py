@@ -19,7 +19,7 @@ import torch
 from .. import _core
 from .._lib import FrugradError, lib
 from ._floats import as_floats, bytes_tensor, check_gradient, check_parameter, put_back, tensor_bytes
-from ._group import AllGather, Group
+from ._group import AllGather, Group, digest
 from .config import unsupported_option, warn_of_no_length
 from .exchange import Exchange, config_items, layout_items
 
@@ -163,6 +163,7 @@ class StreamingOptimizer(torch.optim.Optimizer):
         self._hooks: List[Any] = []
         self._names: Dict[torch.Tensor, str] = {}
         self._accumulating = False
+        self._loaded, self._loaded_digest = False, "none"
         self._reset_plan()
         groups = list(params)
         if groups and not isinstance(groups[0], dict):
@@ -275,17 +276,23 @@ class StreamingOptimizer(torch.optim.Optimizer):
             yield from _received(*last)
 
     def _frame_lengths(self, exchange: Exchange) -> List[Iterator[int]]:
-        """The lengths of all frames, of every process."""
+        """The lengths of all frames, of every process. Where one has loaded a state, all compare what they have."""
         if not self._agreed:
             self._agree(exchange)
-        rows = exchange.gather_numbers([frame.numel() for s in self._streamed for frame in s.frames or ()])
-        return [iter(row) for row in rows]
+        mine = [frame.numel() for s in self._streamed for frame in s.frames or ()]
+        rows = exchange.gather_numbers([int(self._loaded), *mine])
+        if any(row[0] for row in rows):
+            self._agree(exchange)
+        return [iter(row[1:]) for row in rows]
 
     def _agree(self, exchange: Exchange) -> None:
-        """Check that all processes train the same."""
+        """Check that all processes train the same, from the same state. Rates are not compared."""
         exchange.agree({"the number of parameters": len(self._streamed), "the optimizer": self.optimizer,
-                        **config_items(self.config), **layout_items(t for part in self._parts for t in part.layout)})
-        self._agreed = True
+                        **config_items(self.config), **layout_items(t for part in self._parts for t in part.layout),
+                        "total_steps": self.total_steps, "weight_decay": [part.decay for part in self._parts],
+                        "the step": [part.step for part in self._parts],
+                        "the optimizer's loaded state": self._loaded_digest})
+        self._agreed, self._loaded = True, False
 
     # ---- state
 
@@ -330,6 +337,8 @@ class StreamingOptimizer(torch.optim.Optimizer):
             self.param_groups, self.state = before[:2]
             self._restore(before[2])
             raise
+        self._loaded = True
+        self._loaded_digest = digest(group[_STATE]["optimizer"] for group in state_dict["param_groups"])
         for s in self._streamed:
             s.frames = None
 
@@ -342,8 +351,8 @@ class StreamingOptimizer(torch.optim.Optimizer):
             saved = group[_STATE]
             of = int(saved.get("rank", mine[0])), int(saved.get("processes", mine[1]))  # early states have neither
             if of != mine:
-                raise ValueError(f"the state is that of rank {of[0]} of {of[1]}, and this is rank {mine[0]} of {mine[1]}"
-                                 ": residuals differ, so every process saves and loads its own state_dict()")
+                raise ValueError(f"the state is that of rank {of[0]} of {of[1]}, and this is rank {mine[0]} of"
+                                 f" {mine[1]}: residuals differ, so every process saves and loads its own state_dict()")
 
     def _restore(self, saved: List[Dict[str, Any]]) -> None:
         for group, part, each in zip(self.param_groups, self._parts, saved):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import unittest
 import warnings
+from datetime import timedelta
 from unittest import mock
 
 import support
@@ -352,6 +353,29 @@ def together():
     return out
 
 
+def train_differently(case):
+    """Processes with other options, or of which one has loaded a state: before the first step, or later."""
+    import torch.distributed as dist
+    dist.init_process_group("gloo", timeout=timedelta(seconds=20))
+    rank, net, trained = dist.get_rank(), model(), model()
+    wrong = {"variant": ("table", "cesgc")[rank], "s": 64 * (1 + rank), "min_size": 4096 * (1 + 2 * rank)}
+    options = dict({"variant": "cesgc", "refresh": None if case == "variant" else 3},
+                   **{name: value for name, value in wrong.items() if name == case})
+    opt, other = SGC(net.parameters(), data_parallel=True, **options), SGC(trained.parameters(), **options)
+    train(trained, other, range(3))  # at the next step, messages have another length
+    try:
+        if "later" in case:
+            train(net, opt, range(2))
+        if "load" in case and (rank == 0 or "all" in case):
+            opt.load_state_dict(other.state_dict())
+        train(net, opt, range(2))
+        return ""
+    except RuntimeError as error:
+        return str(error)
+    finally:
+        dist.destroy_process_group()
+
+
 class Together(unittest.TestCase):
     def test_two_processes_exchange_measurements(self):
         first, second = support.values(support.torchrun(2, together))
@@ -363,6 +387,20 @@ class Together(unittest.TestCase):
         matrices, vectors, flags = 2 * 2 * 7 * 448, 64 + 128, 4 + 1
         self.assertEqual(first["mesgc"]["bytes_sent"], 4 * 4 * (matrices + vectors + flags))
         self.assertEqual(first["table"]["bytes_sent"], first["table"]["bytes_dense"] + 4 * 4 * flags)
+
+
+    def test_different_processes_all_raise(self):
+        step = "ranks differ in the step (of parameter 0): rank 0 has 3, rank 1 has "
+        for case, words in (("variant", "ranks differ in variant of group 0: rank 0 has table, rank 1 has cesgc"),
+                            ("s", "ranks differ in s of group 0: rank 0 has 64, rank 1 has 128"),
+                            ("min_size", "ranks differ in optimizer, shape or order of parameters"),
+                            ("load", step + "0"), ("load later", step + "2")):
+            for text in support.values(support.torchrun(2, train_differently, args=[case])):
+                self.assertIn(words, text, case)
+
+    def test_processes_that_load_one_state_continue(self):
+        for case in ("load all", "load all later"):
+            self.assertEqual(support.values(support.torchrun(2, train_differently, args=[case])), ["", ""], case)
 
 
 class Example(unittest.TestCase):

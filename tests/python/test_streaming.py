@@ -6,6 +6,7 @@ import hashlib
 import io
 import unittest
 import warnings
+from datetime import timedelta
 from unittest import mock
 
 import support
@@ -176,8 +177,8 @@ class Behaviour(unittest.TestCase):
         loss_of(net, 0).backward()
         with self.assertRaisesRegex(RuntimeError, "second gradient"):
             loss_of(net, 1).backward()
-        for call in (opt.state_dict, lambda: opt.load_state_dict({}), lambda: opt.add_param_group({"params": []})):
-            with self.assertRaisesRegex(RuntimeError, "between backward"):
+        for call in (opt.state_dict, lambda: opt.add_param_group({"params": []})):
+            with self.assertRaisesRegex(RuntimeError, "between backward.*load_state_dict"):
                 call()
         for wrong in (dict(config="frugard"), dict(optimizer="merge"), dict(config="topk")):
             with self.assertRaises(ConfigError):
@@ -203,6 +204,14 @@ class Behaviour(unittest.TestCase):
                             ("transform=cosine", "leave it out"), ("reduce=gossip,feedback=none", "has no effect")):
             with self.assertRaisesRegex(ValueError, why):
                 StreamingOptimizer(Net().parameters(), config=config, optimizer="sgd")
+
+    def test_a_schedule_without_total_steps_gets_a_warning(self):
+        for total, warned in ((0, [True]), (10, [])):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                StreamingOptimizer(Net().parameters(), config="frugrad-paper", total_steps=total)
+            self.assertEqual(["needs total_steps=" in str(each.message) for each in caught], warned)
+            self.assertEqual({each.filename for each in caught}, {__file__} if warned else set())
 
     def test_the_baseline_that_it_names_is_dense(self):
         ours, plain = Net(), Net()
@@ -255,6 +264,59 @@ class Behaviour(unittest.TestCase):
             self.assertEqual(bits(ours), bits(again), kind)
 
 
+    def test_what_is_not_its_state_changes_nothing(self):
+        nets = [Net(), Net()]
+        opts = [StreamingOptimizer([{"params": list(net.first.named_parameters())},
+                                    {"params": list(net.last.named_parameters())}], optimizer="adam-merged", lr=1e-3)
+                for net in nets]
+        for net, opt in zip(nets, opts):
+            train(net, opt, range(3))
+        damaged, later = opts[0].state_dict(), opts[0].state_dict()
+        damaged["param_groups"][1]["frugrad"]["optimizer"][20] ^= 1
+        damaged["param_groups"][0]["weight_decay"] = 0.5
+        later["param_groups"][0]["frugrad"]["step"] = 100
+        del later["param_groups"][1]["frugrad"]["residual"]
+        for wrong in (damaged, later):
+            with self.assertRaises((ValueError, KeyError)):
+                opts[0].load_state_dict(wrong)
+        for net, opt in zip(nets, opts):
+            train(net, opt, range(3, 6))
+        self.assertEqual(bits(nets[0]), bits(nets[1]))
+
+    def test_a_loaded_state_recovers_from_an_exception_in_backward(self):
+        nets = [Net(), Net()]
+        opts = [StreamingOptimizer(net.named_parameters(), lr=0.02) for net in nets]
+        for net, opt in zip(nets, opts):
+            train(net, opt, range(3))
+        state = opts[0].state_dict()
+
+        def run_out_of_memory(_):
+            raise MemoryError("out of memory")
+
+        hook = nets[0].first.weight.register_hook(run_out_of_memory)
+        with self.assertRaises(MemoryError):
+            loss_of(nets[0], 7).backward()
+        hook.remove()
+        with self.assertRaisesRegex(RuntimeError, "second gradient.*load_state_dict"):
+            loss_of(nets[0], 3).backward()
+        opts[0].load_state_dict(state)
+        for net, opt in zip(nets, opts):
+            train(net, opt, range(3, 6))
+        self.assertEqual(bits(nets[0]), bits(nets[1]))
+
+    def test_states_of_other_processes_are_refused(self):
+        opt = StreamingOptimizer(Net().named_parameters())
+        state = opt.state_dict()
+        for key, value in (("rank", 1), ("processes", 2)):
+            saved = state["param_groups"][0]["frugrad"]
+            with self.assertRaisesRegex(ValueError, "and this is rank 0 of 1"):
+                opt.load_state_dict({"state": {}, "param_groups": [dict(state["param_groups"][0],
+                                                                        frugrad=dict(saved, **{key: value}))]})
+        for key in ("rank", "processes"):  # as earlier versions saved it
+            del saved[key]
+        opt.load_state_dict(state)
+
+
 def train_together(kinds):
     """Processes begin with other weights; equal data first, then other data by other ways."""
     import torch.distributed as dist
@@ -297,6 +359,54 @@ def train_differently():
     return ""
 
 
+def load_differently(when):
+    """Only the first process loads a state, or each one of its own, at the first step or later."""
+    import torch.distributed as dist
+    dist.init_process_group("gloo", timeout=timedelta(seconds=20))
+    rank, errors = dist.get_rank(), {}
+    for kind, rate in KINDS:
+        for case in ("one", "content", "all", "total_steps", "weight_decay"):
+            net = Net()
+            opt = StreamingOptimizer(net.named_parameters(), lr=rate, optimizer=kind)
+            train(net, opt, range(10 * rank, 10 * rank + 3))
+            states = [opt.state_dict()]
+            train(net, opt, range(10 * rank + 3, 10 * rank + 5))
+            states.append(opt.state_dict())
+            states[1]["param_groups"][0]["frugrad"]["step"] = 3
+            options = {case: rank} if case in ("total_steps", "weight_decay") else {}
+            again = StreamingOptimizer(net.named_parameters(), lr=rate, optimizer=kind, **options)
+            opt.close()
+            if when == "later" and not options:
+                train(net, again, range(2))
+            if case == "content" or case == "all" or case == "one" and rank == 0:
+                again.load_state_dict(states[rank if case == "content" else 0])
+            try:
+                train(net, again, range(1))
+                errors[f"{kind} {case}"] = ""
+            except RuntimeError as error:
+                errors[f"{kind} {case}"] = str(error)
+            again.close()
+    dist.destroy_process_group()
+    return errors
+
+
+def use_other_parameters():
+    """A rank does not reach a parameter in backward, and the script has a collective before step()."""
+    import torch.distributed as dist
+    dist.init_process_group("gloo", timeout=timedelta(seconds=20))
+    net, rank, gathered = Net(), dist.get_rank(), []
+    with mock.patch.object(streaming, "_BUCKET", 1):
+        opt = StreamingOptimizer(net.named_parameters(), lr=0.02)
+    for step in range(4):
+        loss_of(net, step, "lr" if step == 0 or rank == 0 else "l").backward()
+        losses = [torch.zeros(1, dtype=torch.int64) for _ in range(2)]  # as long as a message of lengths was
+        dist.all_gather(losses, torch.tensor([100 * step + rank]))
+        gathered.append([int(each) for each in losses])
+        opt.step()
+    dist.destroy_process_group()
+    return gathered, bits(net)
+
+
 def add_group():
     """Weights of a group that is added later differ at first."""
     import torch.distributed as dist
@@ -309,6 +419,22 @@ def add_group():
     train(net, opt, range(2))
     dist.destroy_process_group()
     return bits(net)
+
+
+def broadcast_types():
+    """Parameters that differ at first, of types and strides of all kinds."""
+    import torch.distributed as dist
+    from frugrad.torch._group import Group
+    dist.init_process_group("gloo")
+    torch.manual_seed(dist.get_rank())
+    values = torch.randn(8, 4, 3, 3)
+    given = [values.to(kind) for kind in (torch.bfloat16, torch.float16, torch.float32, torch.float64)]
+    given += [values.to(memory_format=torch.channels_last), values[0, 0, 0, 0].clone(), torch.empty(0), values > 0]
+    with torch.no_grad():
+        Group().broadcast(given)
+        StreamingOptimizer([torch.nn.Parameter(given[0])])
+    dist.destroy_process_group()
+    return [each.double().flatten().tolist() for each in given]
 
 
 class Together(unittest.TestCase):
@@ -330,6 +456,30 @@ class Together(unittest.TestCase):
 
     def test_a_group_that_is_added_later_is_the_same_on_all(self):
         self.assertEqual(len(set(support.values(support.torchrun(2, add_group)))), 1)
+
+    def test_a_collective_of_the_script_is_not_mixed_up_with_those_of_the_optimizer(self):
+        every = support.values(support.torchrun(2, use_other_parameters))
+        for gathered, weights in every:
+            self.assertEqual(gathered, [[100 * step, 100 * step + 1] for step in range(4)])
+            self.assertEqual(weights, every[0][1])
+
+    def test_processes_with_different_states_all_raise(self):
+        for when in ("first", "later"):
+            first, second = support.values(support.torchrun(2, load_differently, args=[when]))
+            self.assertEqual(first, second)
+            for kind, _ in KINDS:
+                other = 0 if when == "first" else 2
+                self.assertIn(f"ranks differ in the step: rank 0 has [3], rank 1 has [{other}]", first[f"{kind} one"])
+                self.assertEqual(first[f"{kind} all"], "")
+                for case in ("total_steps", "weight_decay"):
+                    self.assertIn(f"ranks differ in {case}", first[f"{kind} {case}"])
+            self.assertIn("ranks differ in the optimizer's loaded state", first["adam-merged content"])
+
+    def test_parameters_of_all_types_are_those_of_the_first_process(self):
+        first, second = support.values(support.torchrun(2, broadcast_types))
+        torch.manual_seed(0)
+        self.assertEqual(first[2], torch.randn(8, 4, 3, 3).double().flatten().tolist())
+        self.assertEqual(first, second)
 
     def test_different_processes_all_raise(self):
         for text in support.values(support.torchrun(2, train_differently)):

@@ -1,10 +1,12 @@
 """Broadcast, mean and all-gather for optimizers. One process alone needs no torch.distributed."""
 
+import hashlib
 from typing import Any, Iterable, List, Optional
 
 import torch
 import torch.distributed as dist
 
+from ._floats import tensor_bytes
 from .exchange import Exchange, Handle
 
 
@@ -22,12 +24,9 @@ class Group:
         """Give every process the first one's tensors. Wants no_grad."""
         if self.exchange is None or self.size == 1:
             return
-        group = self.exchange.group
-        first = 0 if group is dist.group.WORLD else dist.get_global_rank(group, 0)
         for tensor in tensors:
-            staged = tensor.detach().to(self.exchange.device).contiguous()
-            dist.broadcast(staged, first, group=group)
-            tensor.copy_(staged)
+            if tensor.numel():
+                self.exchange.broadcast(tensor.detach())
 
     def mean(self, values: torch.Tensor) -> torch.Tensor:
         """The mean over all processes, the same bits on each, on the host; values may be overwritten."""
@@ -38,26 +37,26 @@ class Group:
         return staged.div_(self.size).cpu()
 
 
+def digest(states: Iterable[torch.Tensor]) -> str:
+    """A short hash of saved states, by which ranks compare what they have loaded."""
+    made = hashlib.sha256()
+    for state in states:
+        made.update(tensor_bytes(state))
+    return made.hexdigest()[:16]
+
+
 class AllGather:
-    """An all-gather of bytes of any length in progress: first the lengths are sent, then the bytes."""
+    """An all-gather of frames in progress. ``lengths``: of every process's frames, in rank order."""
 
-    def __init__(self, exchange: Exchange, mine: torch.Tensor):
-        self._exchange, self._mine = exchange, mine
-        self._length = torch.tensor([mine.numel()])
-        self._lengths = torch.empty(exchange.size, dtype=torch.int64)
-        self._handle: Handle = exchange.gather(self._length, self._lengths)
-        self._all = torch.empty(0, dtype=torch.uint8)
+    def __init__(self, exchange: Exchange, frames: List[torch.Tensor], lengths: List[List[int]]):
+        self._lengths, most = lengths, max(sum(each) for each in lengths)
+        mine = torch.cat([*frames, torch.zeros(most - sum(f.numel() for f in frames), dtype=torch.uint8)])
+        self._mine = mine  # until it has been sent
+        self._all = torch.empty(exchange.size * most, dtype=torch.uint8)
+        self._handle: Handle = exchange.gather(mine, self._all)
 
-    def post(self) -> None:
-        """Wait for the lengths of all processes, then start sending the bytes. Once, in the same order on all."""
+    def wait(self) -> List[List[torch.Tensor]]:
+        """The frames of every process, in rank order, as views of one buffer."""
         self._handle.wait()
-        most = int(self._lengths.max())
-        if self._mine.numel() < most:
-            self._mine = torch.cat([self._mine, torch.zeros(most - self._mine.numel(), dtype=torch.uint8)])
-        self._all = torch.empty(self._exchange.size * most, dtype=torch.uint8)
-        self._handle = self._exchange.gather(self._mine, self._all)
-
-    def wait(self) -> List[torch.Tensor]:
-        """The bytes of every process, in rank order, as views of one buffer, with padding."""
-        self._handle.wait()
-        return list(self._all.view(self._exchange.size, -1).unbind())
+        rows = self._all.view(len(self._lengths), -1).unbind()
+        return [list(row[:sum(n)].split(n)) for row, n in zip(rows, self._lengths)]

@@ -90,7 +90,8 @@ def _warn_of_other_preset(text: str, optimizers: Sequence[torch.optim.Optimizer]
                       " which is the preset that goes with the optimizer", stacklevel=4)
 
 
-def _warn_of_no_length(config: Config, total_steps: int) -> None:
+def warn_of_no_length(config: Config, total_steps: int) -> None:
+    """Warn of a schedule whose end is unknown. Called by what a constructor calls: the warning names its caller."""
     schedule = config.option("schedule")
     if total_steps == 0 and not schedule.startswith("constant"):
         warnings.warn(f"schedule={schedule} needs total_steps=, the length of training in steps: without it, its last"
@@ -118,7 +119,7 @@ def check(config: Config, text: str, optimizers: Sequence[torch.optim.Optimizer]
     if unsupported_option(config):
         raise ValueError(unsupported_option(config))
     if config.option("reduce") != "dense":
-        _warn_of_no_length(config, total_steps)
+        warn_of_no_length(config, total_steps)
     if feedback not in _OWN_MOMENTUM or config.option("reduce") == "dense":
         return
     _warn_of_other_preset(text, optimizers)

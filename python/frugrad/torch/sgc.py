@@ -17,6 +17,7 @@ from ._floats import as_floats, bytes_tensor, check_gradient, check_parameter, p
 
 _NAMES = {"s": "s", "kappa": "kappa", "chunks": "c", "rank": "rank", "refresh": "refresh", "scale": "scale"}
 _VARIANTS = ("table", "mesgc", "cesgc", "sgc", "lora", "galore", "apollo", "adamw")
+_OPTIONS = (*_NAMES, "betas", "eps", "weight_decay", "options")  # that an optimizer is made of, but for the variant
 _STATE = "frugrad"  # where a group's states are in a state_dict
 
 
@@ -59,7 +60,7 @@ class _Part:
 
 def _spec(group: Dict[str, Any]) -> tuple:
     """The options of a group that an optimizer is made of."""
-    return tuple(group[name] for name in (*_NAMES, "betas", "eps", "weight_decay", "options"))
+    return tuple(group[name] for name in _OPTIONS)
 
 
 class _Due(NamedTuple):
@@ -98,8 +99,8 @@ class SGC(torch.optim.Optimizer):
     DistributedDataParallel as well, and do not clip, because gradients stay local. What is sent is 2 kappa s
     measurements a matrix for "sgc", "mesgc" and "cesgc" (except at steps that refresh the basis) and the gradient for
     everything else, "table" included: for "table" use DistributedDataParallel and frugrad.torch.hook instead. The
-    first process's weights are broadcast when a group is added. Every process calls step() equally often; a
-    parameter is updated if any of them has a gradient for it.
+    first process's weights are broadcast when a group is added. Every process calls step() equally often, and loads the
+    same state if one does; a parameter is updated if any of them has a gradient for it.
 
     >>> import torch, frugrad.torch
     >>> model = torch.nn.Linear(100, 100)
@@ -124,6 +125,7 @@ class SGC(torch.optim.Optimizer):
         self._exchange = _group.Group(process_group) if data_parallel or process_group is not None else None
         # GradScaler then leaves it to step() to skip: where one process overflows, others must not wait for it.
         self._step_supports_amp_scaling = self._exchange is not None
+        self._agreed, self._loaded_digest = False, "none"
         self._sent = self._dense = 0
         self._seconds = 0.0
         given = dict(s=s, kappa=kappa, chunks=chunks, rank=rank, refresh=refresh, scale=scale)
@@ -145,6 +147,7 @@ class SGC(torch.optim.Optimizer):
         except Exception:
             self.param_groups.pop()
             raise
+        self._agreed = False
         if self._exchange:
             with torch.no_grad():
                 self._exchange.broadcast(group["params"])
@@ -222,6 +225,7 @@ class SGC(torch.optim.Optimizer):
 
     def _step_together(self, exchange: _group.Group, scale: Optional[float], overflow: float) -> None:
         """One sum over all: measurements, a number for each parameter (who has a gradient), and one for overflow."""
+        self._agree(exchange)
         due = self._due()
         flat = torch.zeros(sum(d.measured for d in due) + len(due) + 1)
         tail = flat.numel() - len(due) - 1
@@ -243,6 +247,24 @@ class SGC(torch.optim.Optimizer):
         self._dense += 4 * sum(d.part.counts[d.i] for d in due)
         if flat[-1] == 0:
             self._move_by(due, flat, flat[tail:].tolist())
+
+    def _agree(self, group: _group.Group) -> None:
+        """At the first step, and where any process has loaded a state: check that all train the same, from one state.
+
+        Whether one has is gathered at every step, apart from the sum: at different steps sums may differ in length.
+        """
+        exchange = group.exchange
+        if exchange is None or not any(row[0] for row in exchange.gather_numbers([int(not self._agreed)])):
+            return
+        items: Dict[str, Any] = {}
+        for number, options in enumerate(self.param_groups):
+            items.update({f"{name} of group {number}": options[name] for name in ("variant", *_OPTIONS)})
+        for i, (part, p, step) in enumerate((part, *each) for part in self._all()
+                                            for each in zip(part.params, part.steps)):
+            items[f"optimizer, shape or order of parameters (number {i})"] = f"{part.kind} {tuple(p.shape)}"
+            items[f"the step (of parameter {i})"] = step
+        exchange.agree(dict(items, **{"the loaded state": self._loaded_digest}))
+        self._agreed = True
 
     def _move_by(self, due: List[_Due], flat: torch.Tensor, has: List[float]) -> None:
         at = 0
@@ -303,7 +325,10 @@ class SGC(torch.optim.Optimizer):
         except Exception:
             self.param_groups, self.state = before
             raise
-        self._parts = loaded
+        self._parts, self._agreed = loaded, False
+        if self._exchange:
+            self._loaded_digest = _group.digest(saved for group in state_dict["param_groups"]
+                                                for saved in group[_STATE].values())
 
     def _loaded(self, number: int, group: Dict[str, Any], variant: str) -> List[_Part]:
         """A group's optimizers as saved."""

@@ -1,8 +1,13 @@
 """Training without a whole gradient: each parameter's is compressed and freed in backward as soon as it is there.
 
-It becomes a frame of some percent, which is sent while backward continues, and the residual, a byte for each
-entry, which is momentum too (docs/optimizers.md: merged). A param group is one compressor and one optimizer of the
-library; parameters are ranges of theirs, large ones cut into tiles, so that no buffer is as large as a layer.
+It becomes a frame of some percent, which is sent in step(), and the residual, a byte for each entry, which is momentum
+too (docs/optimizers.md: merged). A param group is one compressor and one optimizer of the library; parameters are
+ranges of theirs, large ones cut into tiles, so that no buffer is as large as a layer.
+
+Nothing is sent before step(). Ranks may reach different parameters in backward, so collectives that start there come
+before a collective of the script on one rank, and after it on another: on one group they would be mixed up; on a group
+of their own a rank would wait for one while its peer waits for the other, and so would the kernels of two communicators
+of NCCL. In step() all ranks start the same ones in the same order, on whatever group.
 """
 
 import contextlib
@@ -14,12 +19,13 @@ import torch
 from .. import _core
 from .._lib import FrugradError, lib
 from ._floats import as_floats, bytes_tensor, check_gradient, check_parameter, put_back, tensor_bytes
-from ._group import AllGather, Group
-from .config import unsupported_option
+from ._group import AllGather, Group, digest
+from .config import unsupported_option, warn_of_no_length
 from .exchange import Exchange, config_items, layout_items
 
 _STATE = "frugrad"  # where a group's state is in a state_dict
 _TILE = 1 << 20  # entries compressed at a time; a multiple of every block length
+_RECOVER = "After an exception in backward(), call load_state_dict() with a saved state on all processes"
 _BUCKET = 1 << 20  # entries whose frames are sent together, or one parameter
 
 
@@ -45,6 +51,18 @@ class _Part:
             made = self._made(decay)
             made.restore(self.optimizer.save())
             self.decay, self.optimizer = decay, made
+
+    def save(self) -> Dict[str, Any]:
+        """For a state_dict."""
+        return {"step": self.step, "residual": bytes_tensor(self.compressor.save()),
+                "optimizer": bytes_tensor(self.optimizer.save())}
+
+    def restore(self, saved: Dict[str, Any], group: Dict[str, Any]) -> None:
+        """Restore what save() returned, with the group's decay."""
+        self.apply_options(group)
+        self.compressor.restore(tensor_bytes(saved["residual"]))
+        self.optimizer.restore(tensor_bytes(saved["optimizer"]))
+        self.step = int(saved["step"])
 
     def _made(self, decay: float) -> _core.Optimizer:
         text = self.kind + (":" if ":" not in self.kind else ",") + f"decay={decay}" + (",decay_all=1" if decay else "")
@@ -95,8 +113,8 @@ class StreamingOptimizer(torch.optim.Optimizer):
 
         opt = frugrad.torch.StreamingOptimizer(model.named_parameters(), lr=0.1)
         for x, y in data:
-            loss(model(x), y).backward()     # gradients are compressed, sent and freed here
-            opt.step()                       # weights change here
+            loss(model(x), y).backward()     # gradients are compressed and freed here
+            opt.step()                       # frames are sent and weights change here
 
     params        parameters, named parameters, or param groups of either with their own lr and weight_decay. Those with
                   requires_grad=False when the optimizer is made are not changed
@@ -113,7 +131,7 @@ class StreamingOptimizer(torch.optim.Optimizer):
                   to all; buffers (as of BatchNorm) are not. Every process runs as many steps
 
     Memory besides weights and activations, with the defaults: 1 byte a parameter (2 with adam-merged), frames of 0.19
-    bytes a parameter and process, one layer's gradient.
+    bytes a parameter, and of two buckets of every other process, one layer's gradient.
 
     ``p.grad`` is None after backward, so gradients cannot be clipped or scaled (GradScaler) by the usual tools; the
     config has clip= for the norm of each tensor (each million entries of a large one), and autocast to bfloat16 needs
@@ -132,16 +150,20 @@ class StreamingOptimizer(torch.optim.Optimizer):
     40400
     """
 
+    param_groups: List[Dict[str, Any]]
+    state: Any
+
     def __init__(self, params: Iterable, lr: float = 0.1, config: str = "frugrad", optimizer: str = "merged",
                  weight_decay: float = 0.0, total_steps: int = 0, threads: Optional[int] = None,
                  process_group: Optional[Any] = None):
         self.config, self.optimizer, self.total_steps = _core.Config(config, optimizer), optimizer, total_steps
-        _check_options(self.config)
+        _check_options(self.config, total_steps)
         self.group, self.threads = Group(process_group), threads or torch.get_num_threads()
         self._parts: List[_Part] = []
         self._hooks: List[Any] = []
         self._names: Dict[torch.Tensor, str] = {}
         self._accumulating = False
+        self._loaded, self._loaded_digest = False, "none"
         self._reset_plan()
         groups = list(params)
         if groups and not isinstance(groups[0], dict):
@@ -182,9 +204,8 @@ class StreamingOptimizer(torch.optim.Optimizer):
     def _reset_plan(self) -> None:
         self._streamed = [s for part in self._parts for s in part.params]
         self._scratch = torch.empty(max((s.bound for s in self._streamed), default=0), dtype=torch.uint8)
-        self._arrived: List[_Streamed] = []  # in the order of this step's backward
-        self._buckets: List[List[_Streamed]] = []  # parameters that are sent together; empty before the first step
-        self._sent: List[AllGather] = []
+        self._buckets = _buckets(self._streamed)
+        self._agreed = False
 
     @contextlib.contextmanager
     def accumulate(self) -> Iterator[None]:
@@ -202,27 +223,14 @@ class StreamingOptimizer(torch.optim.Optimizer):
         if s.frames is not None:
             raise RuntimeError(f"{s.name} has got a second gradient before step(): call step() after each backward(),"
                                " put all backwards of a step but the last into accumulate(), and use checkpoints with"
-                               " use_reentrant=False")
+                               f" use_reentrant=False. {_RECOVER}")
         check_gradient(s.p.grad, s.name)
         with torch.no_grad():
-            s.compress(s.p.grad, self._scratch)
-            s.p.grad = None
-            self._arrived.append(s)
-            if self.group.exchange is not None:
-                self._send(self.group.exchange)
+            self._compress(s)
 
-    def _send(self, exchange: Exchange) -> None:
-        """Send off the buckets that are complete, in the order of the plan; bytes follow one bucket after lengths."""
-        while len(self._sent) < len(self._buckets):
-            bucket = self._buckets[len(self._sent)]
-            if any(s.frames is None for s in bucket):
-                return
-            gathering = AllGather(exchange, _packed([frame for s in bucket for frame in s.frames or ()]))
-            if self._sent:
-                self._sent[-1].post()
-            self._sent.append(gathering)
-            for s in bucket:
-                s.frames = []
+    def _compress(self, s: _Streamed) -> None:
+        s.compress(s.p.grad, self._scratch)
+        s.p.grad = None
 
     # ---- step
 
@@ -235,11 +243,8 @@ class StreamingOptimizer(torch.optim.Optimizer):
         with torch.no_grad():
             for s in self._streamed:
                 if s.frames is None:
-                    s.compress(s.p.grad, self._scratch)
-                    s.p.grad = None
-                    self._arrived.append(s)
+                    self._compress(s)
             self._move_all()
-        self._arrived.clear()
         for part in self._parts:
             part.step += 1
         return loss
@@ -250,37 +255,44 @@ class StreamingOptimizer(torch.optim.Optimizer):
             part.apply_options(group)
             rates[part] = float(group["lr"])
         mean = torch.empty(max((tile[1] for s in self._streamed for tile in s.tiles), default=0))
+        for s, frames in self._gathered():
+            s.update(frames, rates[s.part], mean)
+            s.frames = None
+
+    def _gathered(self) -> Iterator[Tuple[_Streamed, List[List[torch.Tensor]]]]:
+        """Each parameter, and of each of its tiles the frames of all processes; the next bucket is sent meanwhile."""
         exchange = self.group.exchange
         if exchange is None or self.group.size == 1:
-            for s in self._arrived:
-                s.update([[frame] for frame in s.frames or ()], rates[s.part], mean)
-                s.frames = None
+            yield from ((s, [[frame] for frame in s.frames or ()]) for s in self._streamed)
             return
-        if not self._buckets:
-            self._plan(exchange)
-        self._send(exchange)
-        if self._sent:
-            self._sent[-1].post()
+        lengths = self._frame_lengths(exchange)
+        sent: List[Tuple[List[_Streamed], AllGather]] = []
         for bucket in self._buckets:
-            packed = [_unpacked(each, sum(len(s.tiles) for s in bucket)) for each in self._sent.pop(0).wait()]
-            tiles = iter(zip(*packed))
-            for s in bucket:
-                s.update([list(next(tiles)) for _ in s.tiles], rates[s.part], mean)
-                s.frames = None
+            mine = [frame for s in bucket for frame in s.frames or ()]
+            sent.append((bucket, AllGather(exchange, mine, [[next(row) for _ in mine] for row in lengths])))
+            if len(sent) == 2:
+                yield from _received(*sent.pop(0))
+        for last in sent:
+            yield from _received(*last)
 
-    def _plan(self, exchange: Exchange) -> None:
-        """At the first step: check that all processes train the same, and take the first one's order for all."""
+    def _frame_lengths(self, exchange: Exchange) -> List[Iterator[int]]:
+        """The lengths of all frames, of every process. Where one has loaded a state, all compare what they have."""
+        if not self._agreed:
+            self._agree(exchange)
+        mine = [frame.numel() for s in self._streamed for frame in s.frames or ()]
+        rows = exchange.gather_numbers([int(self._loaded), *mine])
+        if any(row[0] for row in rows):
+            self._agree(exchange)
+        return [iter(row[1:]) for row in rows]
+
+    def _agree(self, exchange: Exchange) -> None:
+        """Check that all processes train the same, from the same state. Rates are not compared."""
         exchange.agree({"the number of parameters": len(self._streamed), "the optimizer": self.optimizer,
-                        **config_items(self.config), **layout_items(t for part in self._parts for t in part.layout)})
-        number = {s: i for i, s in enumerate(self._streamed)}
-        order = exchange.gather_numbers([number[s] for s in self._arrived])[0]
-        taken = _BUCKET
-        for s in (self._streamed[i] for i in order):
-            if taken >= _BUCKET:
-                self._buckets.append([])
-                taken = 0
-            self._buckets[-1].append(s)
-            taken += s.p.numel()
+                        **config_items(self.config), **layout_items(t for part in self._parts for t in part.layout),
+                        "total_steps": self.total_steps, "weight_decay": [part.decay for part in self._parts],
+                        "the step": [part.step for part in self._parts],
+                        "the optimizer's loaded state": self._loaded_digest})
+        self._agreed, self._loaded = True, False
 
     # ---- state
 
@@ -298,30 +310,53 @@ class StreamingOptimizer(torch.optim.Optimizer):
                    + lib.frug_optimizer_state_size(part.optimizer.handle) for part in self._parts)
 
     def _refuse_midway(self, what: str) -> None:
-        if self._arrived:
-            raise RuntimeError(f"{what} between backward() and step(): gradients are in flight")
+        if any(s.frames is not None for s in self._streamed):
+            raise RuntimeError(f"{what} between backward() and step(): gradients are compressed and not sent yet."
+                               f" {_RECOVER}")
 
     def state_dict(self) -> Dict[str, Any]:
         """torch's form, with a group's states as byte tensors. Residuals are this process's own: each saves its own."""
         self._refuse_midway("state_dict()")
         state = super().state_dict()
         for group, part in zip(state["param_groups"], self._parts):
-            group[_STATE] = {"step": part.step, "residual": bytes_tensor(part.compressor.save()),
-                             "optimizer": bytes_tensor(part.optimizer.save())}
+            group[_STATE] = dict(part.save(), rank=self.group.rank, processes=self.group.size)
         return state
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """Restore this process's state_dict() and continue bit for bit: same groups, config and optimizer."""
-        self._refuse_midway("load_state_dict()")
-        if any(_STATE not in group for group in state_dict["param_groups"]):
-            raise ValueError("the state is not one of StreamingOptimizer")
+        """Restore this process's state_dict() and continue bit for bit: same groups, config and optimizer.
+
+        On an error nothing has changed. Gradients that were compressed and not sent are dropped: so it recovers from an
+        exception in backward(), on all processes.
+        """
+        self._check_state(state_dict)
+        before = self.param_groups, self.state, [part.save() for part in self._parts]
         super().load_state_dict(state_dict)
-        for group, part in zip(self.param_groups, self._parts):
-            saved = group.pop(_STATE)
-            part.apply_options(group)
-            part.compressor.restore(tensor_bytes(saved["residual"]))
-            part.optimizer.restore(tensor_bytes(saved["optimizer"]))
-            part.step = int(saved["step"])
+        try:
+            self._restore([group.pop(_STATE) for group in self.param_groups])
+        except Exception:
+            self.param_groups, self.state = before[:2]
+            self._restore(before[2])
+            raise
+        self._loaded = True
+        self._loaded_digest = digest(group[_STATE]["optimizer"] for group in state_dict["param_groups"])
+        for s in self._streamed:
+            s.frames = None
+
+    def _check_state(self, state_dict: Dict[str, Any]) -> None:
+        """Refuse states of other optimizers and of other processes."""
+        mine = self.group.rank, self.group.size
+        for group in state_dict["param_groups"]:
+            if _STATE not in group:
+                raise ValueError("the state is not one of StreamingOptimizer")
+            saved = group[_STATE]
+            of = int(saved.get("rank", mine[0])), int(saved.get("processes", mine[1]))  # early states have neither
+            if of != mine:
+                raise ValueError(f"the state is that of rank {of[0]} of {of[1]}, and this is rank {mine[0]} of"
+                                 f" {mine[1]}: residuals differ, so every process saves and loads its own state_dict()")
+
+    def _restore(self, saved: List[Dict[str, Any]]) -> None:
+        for group, part, each in zip(self.param_groups, self._parts, saved):
+            part.restore(each, group)
 
     def close(self) -> None:
         """Leave gradients in p.grad from now on."""
@@ -334,8 +369,8 @@ class StreamingOptimizer(torch.optim.Optimizer):
                         " state_dict()")
 
 
-def _check_options(config: _core.Config) -> None:
-    """Refuse options that would have no effect."""
+def _check_options(config: _core.Config, total_steps: int) -> None:
+    """Refuse options that would have no effect; warn of a schedule without an end."""
     if config.option("transform") != "off":
         raise ValueError("transform is done by the trainers; StreamingOptimizer does not have it: leave it out")
     if config.option("local") != "0":
@@ -350,6 +385,7 @@ def _check_options(config: _core.Config) -> None:
         if config.option(name) == value:
             raise ValueError(f"{name}={value} has no effect: StreamingOptimizer compresses tensors one by one, without"
                              " their roles; choose layers=even, and segment=tensor or block")
+    warn_of_no_length(config, total_steps)
 
 
 class _Hook:
@@ -384,14 +420,20 @@ def _on_gradient(p: torch.Tensor, hook: Callable) -> Any:
     return _NodeHook(p, hook)
 
 
-def _packed(frames: List[torch.Tensor]) -> torch.Tensor:
-    """Frames one behind the other, and their lengths before them."""
-    lengths = torch.tensor([frame.numel() for frame in frames]).view(torch.uint8)
-    return torch.cat([lengths, *frames])
+def _buckets(streamed: Iterable[_Streamed]) -> List[List[_Streamed]]:
+    """Parameters whose frames are sent together."""
+    buckets: List[List[_Streamed]] = []
+    taken = _BUCKET
+    for s in streamed:
+        if taken >= _BUCKET:
+            buckets.append([])
+            taken = 0
+        buckets[-1].append(s)
+        taken += s.p.numel()
+    return buckets
 
 
-def _unpacked(message: torch.Tensor, count: int) -> Tuple[torch.Tensor, ...]:
-    lengths = message[:8 * count].clone().view(torch.int64).tolist()
-    if min(lengths) < 0 or 8 * count + sum(lengths) > message.numel():
-        raise RuntimeError("a message of another process is damaged")
-    return message[8 * count:8 * count + sum(lengths)].split(lengths)
+def _received(bucket: List[_Streamed], gathering: AllGather) -> Iterator[Tuple[_Streamed, List[List[torch.Tensor]]]]:
+    """Wait for a bucket: its parameters, and of each of their tiles the frames of all processes."""
+    tiles = map(list, zip(*gathering.wait()))
+    return ((s, [next(tiles) for _ in s.tiles]) for s in bucket)

@@ -9,7 +9,7 @@ torch = support.need("torch")
 import torch.nn.functional as F  # noqa: E402
 
 import frugrad.torch  # noqa: E402
-from frugrad import ConfigError  # noqa: E402
+from frugrad import ConfigError, RemoteError  # noqa: E402
 from frugrad.torch import LocalSteps  # noqa: E402
 
 torch.set_num_threads(1)
@@ -158,7 +158,29 @@ def errors_of_two():
     return found
 
 
+def one_fails():
+    """The errors of six steps with an exchange at every second, where rank 1 fails in that of the fourth."""
+    import torch.distributed as dist
+    dist.init_process_group("gloo")
+    model, errors = net(), []
+    local = LocalSteps(model, adam(model), every=2)
+    for step in range(6):
+        if dist.get_rank() == 1 and step == 3:
+            local._engine.reducer.fail(local.rounds, 0, local._shared.numel(), MemoryError("no room on purpose"))
+        try:
+            train(model, local, [step])
+            errors.append("nothing")
+        except (MemoryError, RemoteError) as error:
+            errors.append(str(error))
+    dist.destroy_process_group()
+    return errors
+
+
 class Together(unittest.TestCase):
+    def test_after_an_exchange_has_failed_each_step_raises(self):
+        for errors in support.values(support.torchrun(2, one_fails)):
+            self.assertEqual(["no room on purpose" in text for text in errors], [False] * 3 + [True] * 3, errors)
+
     def test_what_would_not_train_as_meant_is_refused(self):
         for rank, (model, other, own) in enumerate(support.values(support.torchrun(2, errors_of_two))):
             self.assertIn("this model is a DistributedDataParallel", model)

@@ -105,13 +105,16 @@ class LocalSteps:
         """A step of the optimizer; at every ``every``-th one also an exchange, which all processes take part in."""
         result = self.optimizer.step(closure)
         self.count += 1
-        if self.count == self.every:
+        if self.count >= self.every:  # more after an exchange that has failed
             self.exchange()
         return result
 
     @torch.no_grad()
     def exchange(self) -> None:
-        """Exchange now, whatever the number of steps. All processes call it."""
+        """Exchange now, whatever the number of steps. All processes call it.
+
+        After an exchange has failed, each later one, which then is at every step, raises the same error.
+        """
         difference = self._shared - self._flat()
         self._mean(difference)
         self._outer.step(difference)

@@ -2,6 +2,7 @@
 
 import copy
 import unittest
+import warnings
 
 import support
 
@@ -24,7 +25,7 @@ def train(model, local, steps, rank=0):
     for step in steps:
         x = torch.randn(32, 64, generator=torch.Generator().manual_seed(100 * step + rank))
         local.optimizer.zero_grad()
-        loss = F.cross_entropy(model(x), x[:, :10].argmax(1))
+        loss = F.cross_entropy(model(x.to(next(model.parameters()).dtype)), x[:, :10].argmax(1))
         loss.backward()
         local.step()
     return loss.item()
@@ -158,6 +159,32 @@ def errors_of_two():
     return found
 
 
+def resumed(order):
+    """Of runs that continue from a state between two exchanges: whether they end as one that was not interrupted does."""
+    import torch.distributed as dist
+    dist.init_process_group("gloo")
+    rank, dtype = dist.get_rank(), torch.float64 if order == "in float64" else torch.float32
+    model, again = net().to(dtype), net(1).to(dtype)
+    local = LocalSteps(model, adam(model), every=4)
+    train(model, local, range(6), rank)
+    saved = copy.deepcopy([part.state_dict() for part in (model, local.optimizer, local)])
+    train(model, local, range(6, 12), rank)
+    optimizer = adam(again)
+    if order != "model last":
+        again.load_state_dict(saved[0])
+    continued = LocalSteps(again, optimizer, every=4)
+    continued.load_state_dict(saved[2])
+    if order == "model last":
+        again.load_state_dict(saved[0])
+    optimizer.load_state_dict(saved[1])
+    train(again, continued, range(6, 12), rank)
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        continued.load_state_dict({key: value for key, value in saved[2].items() if key != "weights"})
+    dist.destroy_process_group()
+    return torch.equal(flat(model), flat(again)), [str(w.message) for w in shown]
+
+
 def one_fails():
     """The errors of six steps with an exchange at every second, where rank 1 fails in that of the fourth."""
     import torch.distributed as dist
@@ -177,6 +204,12 @@ def one_fails():
 
 
 class Together(unittest.TestCase):
+    def test_a_run_continues_between_two_exchanges_bit_for_bit(self):
+        for order in ("model first", "model last", "in float64"):
+            for equal, shown in support.values(support.torchrun(2, resumed, args=[order])):
+                self.assertTrue(equal, order)
+                self.assertRegex(shown[0], "load the model's weights after LocalSteps was made")
+
     def test_after_an_exchange_has_failed_each_step_raises(self):
         for errors in support.values(support.torchrun(2, one_fails)):
             self.assertEqual(["no room on purpose" in text for text in errors], [False] * 3 + [True] * 3, errors)

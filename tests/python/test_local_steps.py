@@ -185,6 +185,20 @@ def resumed(order):
     return torch.equal(flat(model), flat(again)), [str(w.message) for w in shown]
 
 
+def small_means():
+    """20 exchanges of a unit in the last place of float16 weights, by rank 0 of three alone: weights and shared weights."""
+    import torch.distributed as dist
+    dist.init_process_group("gloo")
+    model = torch.nn.Linear(64, 64, bias=False).half()
+    torch.nn.init.constant_(model.weight, 1.5)
+    local = LocalSteps(model, torch.optim.SGD(model.parameters(), lr=1.0), "dense", every=1)
+    for _ in range(20):
+        model.weight.grad = torch.full_like(model.weight, 2.0 ** -10 if dist.get_rank() == 0 else 0.0)
+        local.step()
+    dist.destroy_process_group()
+    return model.weight[3, 5].item(), local._shared[77].item()
+
+
 def one_fails():
     """The errors of six steps with an exchange at every second, where rank 1 fails in that of the fourth."""
     import torch.distributed as dist
@@ -209,6 +223,13 @@ class Together(unittest.TestCase):
             for equal, shown in support.values(support.torchrun(2, resumed, args=[order])):
                 self.assertTrue(equal, order)
                 self.assertRegex(shown[0], "load the model's weights after LocalSteps was made")
+
+    def test_means_below_the_last_place_of_16_bit_weights_add_up(self):
+        ulp = 2.0 ** -10
+        for weight, shared in support.values(support.torchrun(3, small_means)):
+            expected = 1.5 - 20 / 3 * ulp
+            self.assertLessEqual(abs(weight - expected), 0.51 * ulp)  # rounded to nearest
+            self.assertLess(abs(shared - expected), 20 * 2.0 ** -23)  # float32, rounded 20 times
 
     def test_after_an_exchange_has_failed_each_step_raises(self):
         for errors in support.values(support.torchrun(2, one_fails)):

@@ -93,9 +93,24 @@ class LocalSteps:
         """The weights, in one buffer on the host."""
         return torch.cat([p.detach().reshape(-1).to("cpu", torch.float32) for p in self._params])
 
+    def _parts(self, flat: torch.Tensor) -> List[torch.Tensor]:
+        """The parts of a buffer that belong to the parameters, in their shapes."""
+        return [part.view(p.shape) for p, part in zip(self._params, flat.split([p.numel() for p in self._params]))]
+
     def _put(self, weights: torch.Tensor) -> None:
-        for p, values in zip(self._params, weights.split([p.numel() for p in self._params])):
-            p.copy_(values.view(p.shape))
+        for p, values in zip(self._params, self._parts(weights)):
+            p.copy_(values)
+
+    def _difference(self) -> torch.Tensor:
+        """What this process's steps have subtracted from its weights since the last exchange.
+
+        They began with the shared weights rounded to the parameter's type. The rounding is no part of the difference, or
+        16-bit weights would take back, at each exchange, means below half a unit in their last place.
+        """
+        difference = self._flat()
+        for p, now, shared in zip(self._params, self._parts(difference), self._parts(self._shared)):
+            torch.sub(shared.to(p.dtype).float(), now, out=now)
+        return difference
 
     @property
     def shared(self) -> bool:
@@ -116,7 +131,7 @@ class LocalSteps:
 
         After an exchange has failed, each later one, which then is at every step, raises the same error.
         """
-        difference = self._shared - self._flat()
+        difference = self._difference()
         self._mean(difference)
         self._outer.step(difference)
         self._put(self._shared)

@@ -196,10 +196,12 @@ class FSDPState:
             self._begin_step()
         try:
             floats = self._floats(unit, output)
+            unit.watch.begin(floats)
         except Exception as error:
             unit.exchange.fail(unit.step, error)
-        unit.watch.begin(floats)
-        unit.exchange.run(unit.step, floats, unit.times)
+            floats = output.zero_()  # with NCCL: all ranks continue, and raise at the next step
+        else:
+            unit.exchange.run(unit.step, floats, unit.times)
         unit.watch.end(floats)
         if floats is not output:
             output.copy_(floats)

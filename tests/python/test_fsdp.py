@@ -217,7 +217,11 @@ def damaged(device):
         train(model, range(1))
         collective.finish = finish
         errors += [message(ask), message(ask), message(train, model, range(1))]
-    return errors
+    saved, collective.finish = state.state_dict(), spoil
+    train(model, range(1))
+    collective.finish = finish
+    state.load_state_dict(saved)
+    return errors + [message(train, model, range(1))]
 
 
 def one_fails(config, choice):
@@ -357,6 +361,7 @@ class Device(unittest.TestCase):
             for i, step in ((0, 2), (3, 4)):
                 self.assertRegex(errors[i], f"step {step}: .*damaged")
                 self.assertEqual(errors[i + 1:i + 3], ["nothing"] * 2)  # told once, and training goes on
+            self.assertEqual(errors[6], "nothing")  # after a state was loaded
 
     @unittest.skipUnless(os.path.exists(EMULATED), "FRUGRAD_CUDA_EMULATED names no library")
     def test_where_only_streams_wait_all_ranks_raise_at_the_next_step(self):

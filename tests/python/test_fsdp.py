@@ -199,7 +199,7 @@ def on_a_gpu():
 
 
 def damaged(device):
-    """A byte of a frame changes on its way to every rank: what do a checkpoint and the statistics say?"""
+    """A byte of a frame changes on its way to a rank: what do a checkpoint on all ranks and its statistics say?"""
     os.environ["LOCAL_RANK"] = "0"  # both are on one GPU
     begin()
     mesh = init_device_mesh(device, (2, 1), mesh_dim_names=("replicate", "shard"))
@@ -213,7 +213,7 @@ def damaged(device):
         finish()
         collective.received[100] ^= 1
     for ask in (state.state_dict, state.stats):
-        collective.finish = spoil
+        collective.finish = spoil if RANK == 1 or ask == state.stats else finish
         train(model, range(1))
         collective.finish = finish
         errors += [message(ask), message(ask), message(train, model, range(1))]

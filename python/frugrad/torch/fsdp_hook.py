@@ -316,10 +316,12 @@ class FSDPState:
     def state_dict(self) -> dict:
         """This rank's state, for ``torch.distributed.checkpoint.save``, which writes those of all ranks.
 
-        It has a text and a tensor of bytes, whose name is different on each rank. Not during a backward pass. On a GPU
-        it raises, on the ranks that received it, if a frame of the last step was damaged.
+        It has a text and a tensor of bytes, whose name is different on each rank. Not during a backward pass. Where
+        gradients are compressed on a GPU it is collective, and raises on all ranks if a frame of the last step was damaged
+        on one: replicas then have different weights.
         """
-        self._raise_device_error()
+        if isinstance(self._engine, DeviceEngine):
+            self._shards.together(lambda: self._peers.together(self._raise_device_error))
         return {"plan": self._plan.text(self.step, self._scale),
                 residual_key(self._peers.rank, self._piece): bytes_tensor(self._engine.save())}
 

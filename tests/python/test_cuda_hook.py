@@ -7,6 +7,7 @@ and NCCL with one process a GPU. Gradients are fixed numbers, so that nothing de
 
 import functools
 import gc
+import itertools
 import os
 import time
 import unittest
@@ -257,17 +258,21 @@ def fallback(kind):
 
 
 def one_fails(kind):
-    """The last rank's compressor fails in the second bucket of a step. What do all say, and when?"""
-    begin(kind)
+    """The last rank's compressor fails in the second bucket of a step, or the copy before it. What do all say, and when?"""
+    begin(kind, seconds=20)
     errors = []
-    for config in ("feedback=plain", "reduce=split,feedback=plain"):
-        run = Run(config, kind, start_iter=0)
+    for config, copies in itertools.product(("feedback=plain", "reduce=split,feedback=plain"), (False, True)):
+        run = Run(config, kind, dtype=torch.float16 if copies else torch.float32, start_iter=0, nonfinite="propagate")
         for i in range(2):  # DDP rebuilds its buckets after the first
             run.step(i)
         if RANK == WORLD - 1:
             def fail(*_):
                 raise MemoryError("no room on purpose")
-            run.state._plans[1].exchange.compress = fail
+            plan = run.state._plans[1]
+            if copies:
+                plan.floats = fail
+            else:
+                plan.exchange.compress = fail
         for i in range(2, 4):
             try:
                 run.step(i)
@@ -474,7 +479,7 @@ class Cases:
     def test_a_rank_that_fails_tells_the_others(self):
         late = self.kind in ("streams", "nccl")
         for rank, errors in enumerate(self.run_all(one_fails)):
-            self.assertEqual(len(errors), 2)
+            self.assertEqual(len(errors), 4)
             for step, text in errors:
                 self.assertIn("no room on purpose", text)
                 self.assertEqual(step, 3 if late else 2)

@@ -13,7 +13,7 @@ from fsdp_helpers import (EVERYTHING, HOOK, RANK, SCATTER, begin, begin_mesh, di
                           message, narrow, nn, shard, torch, train, whole)
 
 import frugrad.torch
-from frugrad.torch import fsdp_hook
+from frugrad.torch import fsdp_device, fsdp_hook
 
 EMULATED = os.environ.get("FRUGRAD_CUDA_EMULATED", "")
 
@@ -199,7 +199,7 @@ def on_a_gpu():
 
 
 def damaged(device):
-    """A byte of a frame changes on its way to every rank: what do a checkpoint and the statistics say?"""
+    """A byte of a frame changes on its way to a rank: what do a checkpoint on all ranks and its statistics say?"""
     os.environ["LOCAL_RANK"] = "0"  # both are on one GPU
     begin()
     mesh = init_device_mesh(device, (2, 1), mesh_dim_names=("replicate", "shard"))
@@ -213,10 +213,33 @@ def damaged(device):
         finish()
         collective.received[100] ^= 1
     for ask in (state.state_dict, state.stats):
-        collective.finish = spoil
+        collective.finish = spoil if RANK == 1 or ask == state.stats else finish
         train(model, range(1))
         collective.finish = finish
         errors += [message(ask), message(ask), message(train, model, range(1))]
+    saved, collective.finish = state.state_dict(), spoil
+    train(model, range(1))
+    collective.finish = finish
+    state.load_state_dict(saved)
+    return errors + [message(train, model, range(1))]
+
+
+def one_fails(config, choice):
+    """Frames go from device to device, as with NCCL; rank 0 fails at the last module of the third step: what raises?"""
+    begin(seconds=15)
+    make = fsdp_device.device_bucket
+    fsdp_device.device_bucket = lambda *arguments: make(*arguments[:-1], True)
+    model = blocks_model()
+    state = attached(2, config, model, nonfinite=choice)
+    floats, errors = state._floats, []
+
+    def fail(unit, values):
+        if unit is state._units[1]:
+            raise MemoryError("no room on purpose")
+        return floats(unit, values)
+    for step in range(4):
+        state._floats = fail if step == 2 and RANK == 0 else floats
+        errors.append(message(train, model, [step]))
     return errors
 
 
@@ -338,6 +361,16 @@ class Device(unittest.TestCase):
             for i, step in ((0, 2), (3, 4)):
                 self.assertRegex(errors[i], f"step {step}: .*damaged")
                 self.assertEqual(errors[i + 1:i + 3], ["nothing"] * 2)  # told once, and training goes on
+            self.assertEqual(errors[6], "nothing")  # after a state was loaded
+
+    @unittest.skipUnless(os.path.exists(EMULATED), "FRUGRAD_CUDA_EMULATED names no library")
+    def test_where_only_streams_wait_all_ranks_raise_at_the_next_step(self):
+        env = {"FRUGRAD_CUDA_LIBRARY": EMULATED, "CUDA_VISIBLE_DEVICES": ""}
+        for config in ("block=256,feedback=plain", "block=256,feedback=plain,reduce=split"):
+            for choice in ("skip", "propagate"):
+                for errors in support.values(support.torchrun(2, one_fails, args=[config, choice], env=env)):
+                    self.assertEqual(errors[:3], ["nothing"] * 3)
+                    self.assertEqual(errors[3], "RemoteError: rank 0 failed: MemoryError: no room on purpose")
 
     @unittest.skipUnless(torch.cuda.is_available(), "no GPU")
     def test_gradients_of_a_gpu_over_nccl(self):

@@ -183,6 +183,27 @@ def refused(folder):
     return errors
 
 
+def loaded_after_an_error(choice):
+    """One replica fails at the fourth step: what do this step and the next say, and does a run continue from a state?"""
+    mesh, weights = begin_mesh(2, 2), []
+    for fails in (False, True):
+        model = shard(mesh["shard"], mlp())
+        state = frugrad.torch.fsdp(model, F32, replicate_group=mesh["replicate"], nonfinite=choice)
+        train(model, range(3))
+        if fails:
+            saved, floats, errors = state.state_dict(), state._floats, []
+            if RANK < 2:
+                state._floats = lambda *_: 1 / 0
+            for _ in range(2):
+                errors.append(message(train, model, [3]))
+                model._get_fsdp_state()._root_post_backward_final_callback()  # FSDP needs that after an error
+                state._floats = floats
+            state.load_state_dict(saved)
+        train(model, range(3, 6))
+        weights.append(whole(model))
+    return errors, torch.equal(*weights)
+
+
 def killed():
     """One of four ranks ends between two steps; the others must raise before the timeout of the group."""
     begin(seconds=10)
@@ -260,6 +281,13 @@ class Errors(unittest.TestCase):
             for errors in support.values(support.torchrun(4, refused, args=[folder], timeout=120)):
                 for name, found in errors.items():
                     self.assertRegex(found, EXPECTED[name], name)
+
+    @unittest.skipUnless(HOOK, "FSDPModule.set_all_reduce_hook is missing")
+    def test_a_loaded_state_ends_the_errors_of_a_failed_exchange(self):
+        for choice in ("skip", "propagate"):
+            for errors, equal in support.values(support.torchrun(4, loaded_after_an_error, args=[choice])):
+                self.assertEqual(["division by zero" in text for text in errors], [True, True], errors)
+                self.assertTrue(equal)
 
     @unittest.skipUnless(HOOK, "FSDPModule.set_all_reduce_hook is missing")
     def test_a_rank_that_ends_is_an_error_on_the_others(self):

@@ -1,22 +1,40 @@
 """frugrad.torch.compress() and decompress(): frames of the library, also inside a graph of torch.compile()."""
 
 import doctest
+import os
 import unittest
 
 import support
 
 torch = support.need("torch")
 from frugrad import Compressor, FormatError, MismatchError  # noqa: E402
+from frugrad._cuda import CudaCompressor  # noqa: E402
 from frugrad.torch import compress, decompress, frame_length, functional  # noqa: E402
 
 CONFIGS = ("frugrad,feedback=none", "schedule=constant:0.99,feedback=none", "topk,feedback=none",
            "threshold,feedback=none", "feedback=none,value=int8,block=64", "qsgd")
 SHAPES = ((100, 77), (5000,), (8, 16, 3, 3), (3,))
+EMULATED = os.environ.get("FRUGRAD_CUDA_EMULATED", "")
 DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
 
 
 def given(shape, device="cpu"):
     return torch.randn(shape, generator=torch.Generator().manual_seed(1)).to(device)
+
+
+def refused_by_kernels():
+    """The errors of frames that emulated kernels would read beyond their end, and of one that is right."""
+    config, x, found = "frugrad,feedback=none", given((100, 100)), []
+    codec = functional._Codec((100, 100), config, torch.device("cpu"))
+    codec._kept = CudaCompressor(codec.config, codec.layout)
+    frame = compress(x, config)
+    longer = torch.cat([frame, torch.zeros(8, dtype=torch.uint8)])
+    for given_frame in (frame[:-4], frame[:40], frame.view(torch.int8), frame.view(torch.int32), longer):
+        try:
+            found.append(torch.equal(codec.decode([frame, given_frame], 0, 0.5), decompress(frame, x, config)))
+        except FormatError as error:
+            found.append(str(error))
+    return found
 
 
 class Functional(unittest.TestCase):
@@ -62,10 +80,21 @@ class Functional(unittest.TestCase):
             compress(x, "frugrad")
         frame = compress(x)
         for damaged, error in ((frame[:40], FormatError), (frame[:-4], FormatError), (frame.float(), FormatError)):
-            with self.assertRaises(error):
-                decompress(damaged, x)
+            for device in DEVICES:
+                with self.assertRaises(error):
+                    decompress(damaged.to(device), x.to(device))
+        with self.assertRaisesRegex(ValueError, "different devices: cpu, meta"):
+            decompress([frame, frame.to("meta")], x)
         with self.assertRaises(MismatchError):
             decompress(frame, given((100, 101)))
+
+    @unittest.skipUnless(os.path.exists(EMULATED), "FRUGRAD_CUDA_EMULATED names no library")
+    def test_kernels_get_no_frame_that_is_too_short(self):
+        env = {"FRUGRAD_CUDA_LIBRARY": EMULATED, "CUDA_VISIBLE_DEVICES": ""}
+        (found,) = support.values(support.torchrun(1, refused_by_kernels, env=env))
+        for text, what in zip(found, ("1972 elements of torch.uint8", "40 elements", "1976 elements of torch.int8", "494")):
+            self.assertRegex(str(text), f"^{what}.* are no frame: .* has 1976 bytes")
+        self.assertEqual(found[4:], [True])
 
     def test_the_example_is_right(self):
         found = doctest.testmod(functional, extraglobs=dict(torch=torch))

@@ -2,6 +2,7 @@
 
 import copy
 import unittest
+import warnings
 
 import support
 
@@ -9,7 +10,7 @@ torch = support.need("torch")
 import torch.nn.functional as F  # noqa: E402
 
 import frugrad.torch  # noqa: E402
-from frugrad import ConfigError  # noqa: E402
+from frugrad import ConfigError, RemoteError  # noqa: E402
 from frugrad.torch import LocalSteps  # noqa: E402
 
 torch.set_num_threads(1)
@@ -24,7 +25,7 @@ def train(model, local, steps, rank=0):
     for step in steps:
         x = torch.randn(32, 64, generator=torch.Generator().manual_seed(100 * step + rank))
         local.optimizer.zero_grad()
-        loss = F.cross_entropy(model(x), x[:, :10].argmax(1))
+        loss = F.cross_entropy(model(x.to(next(model.parameters()).dtype)), x[:, :10].argmax(1))
         loss.backward()
         local.step()
     return loss.item()
@@ -158,7 +159,82 @@ def errors_of_two():
     return found
 
 
+def resumed(order):
+    """Of runs that continue from a state between two exchanges: whether they end as one that was not interrupted does."""
+    import torch.distributed as dist
+    dist.init_process_group("gloo")
+    rank, dtype = dist.get_rank(), torch.float64 if order == "in float64" else torch.float32
+    model, again = net().to(dtype), net(1).to(dtype)
+    local = LocalSteps(model, adam(model), every=4)
+    train(model, local, range(6), rank)
+    saved = copy.deepcopy([part.state_dict() for part in (model, local.optimizer, local)])
+    train(model, local, range(6, 12), rank)
+    optimizer = adam(again)
+    if order != "model last":
+        again.load_state_dict(saved[0])
+    continued = LocalSteps(again, optimizer, every=4)
+    continued.load_state_dict(saved[2])
+    if order == "model last":
+        again.load_state_dict(saved[0])
+    optimizer.load_state_dict(saved[1])
+    train(again, continued, range(6, 12), rank)
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        continued.load_state_dict({key: value for key, value in saved[2].items() if key != "weights"})
+    dist.destroy_process_group()
+    return torch.equal(flat(model), flat(again)), [str(w.message) for w in shown]
+
+
+def small_means():
+    """20 exchanges of a unit in the last place of float16 weights, by rank 0 of three alone: weights and shared weights."""
+    import torch.distributed as dist
+    dist.init_process_group("gloo")
+    model = torch.nn.Linear(64, 64, bias=False).half()
+    torch.nn.init.constant_(model.weight, 1.5)
+    local = LocalSteps(model, torch.optim.SGD(model.parameters(), lr=1.0), "dense", every=1)
+    for _ in range(20):
+        model.weight.grad = torch.full_like(model.weight, 2.0 ** -10 if dist.get_rank() == 0 else 0.0)
+        local.step()
+    dist.destroy_process_group()
+    return model.weight[3, 5].item(), local._shared[77].item()
+
+
+def one_fails():
+    """The errors of six steps with an exchange at every second, where rank 1 fails in that of the fourth."""
+    import torch.distributed as dist
+    dist.init_process_group("gloo")
+    model, errors = net(), []
+    local = LocalSteps(model, adam(model), every=2)
+    for step in range(6):
+        if dist.get_rank() == 1 and step == 3:
+            local._engine.reducer.fail(local.rounds, 0, local._shared.numel(), MemoryError("no room on purpose"))
+        try:
+            train(model, local, [step])
+            errors.append("nothing")
+        except (MemoryError, RemoteError) as error:
+            errors.append(str(error))
+    dist.destroy_process_group()
+    return errors
+
+
 class Together(unittest.TestCase):
+    def test_a_run_continues_between_two_exchanges_bit_for_bit(self):
+        for order in ("model first", "model last", "in float64"):
+            for equal, shown in support.values(support.torchrun(2, resumed, args=[order])):
+                self.assertTrue(equal, order)
+                self.assertRegex(shown[0], "load the model's weights after LocalSteps was made")
+
+    def test_means_below_the_last_place_of_16_bit_weights_add_up(self):
+        ulp = 2.0 ** -10
+        for weight, shared in support.values(support.torchrun(3, small_means)):
+            expected = 1.5 - 20 / 3 * ulp
+            self.assertLessEqual(abs(weight - expected), 0.51 * ulp)  # rounded to nearest
+            self.assertLess(abs(shared - expected), 20 * 2.0 ** -23)  # float32, rounded 20 times
+
+    def test_after_an_exchange_has_failed_each_step_raises(self):
+        for errors in support.values(support.torchrun(2, one_fails)):
+            self.assertEqual(["no room on purpose" in text for text in errors], [False] * 3 + [True] * 3, errors)
+
     def test_what_would_not_train_as_meant_is_refused(self):
         for rank, (model, other, own) in enumerate(support.values(support.torchrun(2, errors_of_two))):
             self.assertIn("this model is a DistributedDataParallel", model)

@@ -513,9 +513,14 @@ class DDPState:
         streams, times, watch = exchange.streams, plan.times, self._watch
         assert isinstance(watch, DeviceWatch)
         with streams.compress_stream():
-            floats = plan.floats(buffer, streams.device)
-            watch.see(self.step, floats, last)
-            exchange.begin(self.step, floats, times, self._error)
+            floats: Optional[torch.Tensor] = None
+            try:
+                floats = plan.floats(buffer, streams.device)
+            except Exception as error:  # sent to the other ranks, which would wait otherwise
+                self._error = self._error or error
+            source = buffer if floats is None else floats
+            watch.see(self.step, source, last)
+            exchange.begin(self.step, source, times, self._error)
         self._error = exchange.error
         self._start_second()
         exchange.send()
@@ -529,12 +534,16 @@ class DDPState:
         return future
 
     @staticmethod
-    def _finish_on_device(exchange: _OnDevice, plan: _Plan, buffer: torch.Tensor, floats: torch.Tensor,
+    def _finish_on_device(exchange: _OnDevice, plan: _Plan, buffer: torch.Tensor, floats: Optional[torch.Tensor],
                           watch: Optional[DeviceWatch]) -> None:
-        exchange.end(floats, plan.times)
+        if floats is None and exchange.direct:  # this rank has failed, and raises at the next step
+            buffer.zero_()
+            return
+        target = buffer if floats is None else floats
+        exchange.end(target, plan.times)
         if watch is not None:
-            watch.end_step(floats)
-        plan.put(floats, buffer)
+            watch.end_step(target)
+        plan.put(target, buffer)
 
     def _raise_device_error(self) -> None:
         """On a device: raise the errors of frames of the previous step, whose gradient was zero. Where a rank failed with

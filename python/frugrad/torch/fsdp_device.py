@@ -30,9 +30,8 @@ class DeviceBucket:
         self._streams.wait_event(done)
 
     def fail(self, step: int, error: BaseException) -> None:
-        """Send the other ranks an error that came before the exchange, and raise it."""
+        """Send the other ranks an error that came before the exchange: all raise it, here or with NCCL at the next step."""
         self.run(step, self._streams.empty(self._entries, torch.float32), Times(), error)
-        raise error
 
     def raise_rank_error(self) -> None:
         self._bucket.raise_rank_error()

@@ -6,6 +6,7 @@
     state = frugrad.torch.fsdp(model, "frugrad", optimizer, replicate_group=mesh["replicate"])
 """
 
+import contextlib
 import warnings
 from time import perf_counter
 from typing import Any, Callable, Dict, List, Sequence, Tuple, Union
@@ -121,8 +122,8 @@ class FSDPState:
         self._checked_weights = not between
         self._warmup = int(self.config.option("warmup"))
         self._bind(optimizers)
+        self._watch_units()
         for unit in self._units:
-            unit.watch = ModuleWatch(self._engine, self._peers, self.nonfinite == "propagate")
             self._register(unit)
 
     def _agree(self) -> None:
@@ -151,8 +152,12 @@ class FSDPState:
         if engine is not None:
             return engine
         self._device = torch.device("cpu")
-        comm = Comm(host_group(self._peers.group, self._peers.device), rank, self._peers.size)
-        return ReducerEngine(comm, self.config, tensors, self._plan.total_steps, threads, rank)
+        return self._reducer_engine(tensors, threads)
+
+    def _reducer_engine(self, tensors: Sequence[Tensor], threads: int) -> ReducerEngine:
+        """An engine whose exchanges are the library's, over host memory. Collective."""
+        comm = Comm(host_group(self._peers.group, self._peers.device), self._peers.rank, self._peers.size)
+        return ReducerEngine(comm, self.config, tensors, self._plan.total_steps, threads, self._peers.rank)
 
     def _bind(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
         """Tell optimizers that frugrad.torch.optimizer() made which parameters are compressed, and when."""
@@ -170,6 +175,10 @@ class FSDPState:
         for each in optimizers:
             if isinstance(each, ConvertedOptimizer):
                 each.bind(self, self.config, self._plan.total_steps, ids)
+
+    def _watch_units(self) -> None:
+        for unit in self._units:
+            unit.watch = ModuleWatch(self._engine, self._peers, self.nonfinite == "propagate")
 
     @property
     def compressing(self) -> bool:
@@ -196,10 +205,12 @@ class FSDPState:
             self._begin_step()
         try:
             floats = self._floats(unit, output)
+            unit.watch.begin(floats)
         except Exception as error:
             unit.exchange.fail(unit.step, error)
-        unit.watch.begin(floats)
-        unit.exchange.run(unit.step, floats, unit.times)
+            floats = output.zero_()  # with NCCL: all ranks continue, and raise at the next step
+        else:
+            unit.exchange.run(unit.step, floats, unit.times)
         unit.watch.end(floats)
         if floats is not output:
             output.copy_(floats)
@@ -305,17 +316,20 @@ class FSDPState:
     def state_dict(self) -> dict:
         """This rank's state, for ``torch.distributed.checkpoint.save``, which writes those of all ranks.
 
-        It has a text and a tensor of bytes, whose name is different on each rank. Not during a backward pass. On a GPU
-        it raises, on the ranks that received it, if a frame of the last step was damaged.
+        It has a text and a tensor of bytes, whose name is different on each rank. Not during a backward pass. Where
+        gradients are compressed on a GPU it is collective, and raises on all ranks if a frame of the last step was damaged
+        on one: replicas then have different weights.
         """
-        self._raise_device_error()
+        if isinstance(self._engine, DeviceEngine):
+            self._shards.together(lambda: self._peers.together(self._raise_device_error))
         return {"plan": self._plan.text(self.step, self._scale),
                 residual_key(self._peers.rank, self._piece): bytes_tensor(self._engine.save())}
 
     def load_state_dict(self, state: dict) -> None:
         """Restore what ``state_dict()`` of this rank returned, on the same mesh and with the same model and config.
 
-        Collective; training continues bit for bit. ``load()`` takes what another mesh has saved.
+        Collective; training continues bit for bit, also where an exchange has failed since. ``load()`` takes what another
+        mesh has saved.
         """
         self._restore(state.get("plan") if isinstance(state, dict) else None, lambda key: _saved_bytes(state, key))
 
@@ -332,14 +346,29 @@ class FSDPState:
 
     def _restore(self, text: Union[Any, Callable[[], Any]], tensor: Callable[[str], torch.Tensor]) -> None:
         """Restore from saved texts and tensors, or raise on all ranks."""
+        self._renew_engine()
         step, self._scale = self._shards.together(
             lambda: self._peers.together(lambda: self._restore_mine(text, tensor)))
         for unit in self._units:
             unit.step = step
 
+    def _renew_engine(self) -> None:
+        """Make an engine that exchanges again where one has failed, on any rank: it would raise its error for ever."""
+        engine = self._engine
+        if not isinstance(engine, ReducerEngine):
+            return
+        if any(row[0] for row in self._peers.gather_numbers([int(engine.error is not None)])):
+            self._engine = self._reducer_engine(engine.tensors, engine.threads)
+            self._watch_units()
+            for unit in self._units:
+                unit.exchange = None
+
     def _restore_mine(self, text: Union[Any, Callable[[], Any]],
                       tensor: Callable[[str], torch.Tensor]) -> Tuple[int, float]:
         """Restore this rank's residuals; returns the step and their scale."""
+        if isinstance(self._engine, DeviceEngine):
+            with contextlib.suppress(ValueError):  # of a damaged frame before
+                self._engine.check_frames()
         saved, step, scale = read_plan(text() if callable(text) else text)
         restore(self._engine, self._plan, self._peers.rank, self._piece, saved,
                 lambda peer, piece: tensor(residual_key(peer, piece)))

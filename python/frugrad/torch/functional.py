@@ -55,11 +55,19 @@ class _Codec:
         with self.lock, self.streams.current_device():
             compressor = self._compressor()
             if isinstance(compressor, CudaCompressor):
+                self._require_bytes(frames, compressor.length(step, 0, self.count))
                 compressor.decode_add(step, addresses, scale, 0, self.count, out.data_ptr(), *self._stream())
                 compressor.check(*self._stream())
             else:
                 compressor.decode_add(addresses, list(map(frame_length, frames)), scale, 0, self.count, out.data_ptr())
         return out
+
+    def _require_bytes(self, frames: Sequence[torch.Tensor], length: int) -> None:
+        """Refuse frames that are shorter than kernels read, which get addresses only."""
+        for frame in frames:
+            if frame.dtype != torch.uint8 or frame.numel() < length:
+                raise FormatError(f"{frame.numel()} elements of {frame.dtype} are no frame: one of this shape, config and"
+                                  f" step has {length} bytes")
 
     def _stream(self) -> List[int]:
         return [self.streams.stream()] if self.device.type == "cuda" else []
@@ -138,5 +146,7 @@ def decompress(frames: Union[torch.Tensor, Sequence[torch.Tensor]], like: torch.
     listed = [frames] if isinstance(frames, torch.Tensor) else list(frames)
     if not listed:
         raise ValueError("there is no frame to decompress")
+    if len({frame.device for frame in listed}) > 1:
+        raise ValueError(f"the frames are on different devices: {', '.join(sorted({str(f.device) for f in listed}))}")
     mean = _decompress_op([frame.contiguous() for frame in listed], list(like.shape), config, step, 1 / len(listed))
     return mean.to(like.dtype)

@@ -1,5 +1,6 @@
 """Local steps: every process trains by itself for some steps, then all exchange the compressed change of the weights."""
 
+import warnings
 from typing import Any, Callable, Dict, List, Optional
 
 import torch
@@ -92,9 +93,24 @@ class LocalSteps:
         """The weights, in one buffer on the host."""
         return torch.cat([p.detach().reshape(-1).to("cpu", torch.float32) for p in self._params])
 
+    def _parts(self, flat: torch.Tensor) -> List[torch.Tensor]:
+        """The parts of a buffer that belong to the parameters, in their shapes."""
+        return [part.view(p.shape) for p, part in zip(self._params, flat.split([p.numel() for p in self._params]))]
+
     def _put(self, weights: torch.Tensor) -> None:
-        for p, values in zip(self._params, weights.split([p.numel() for p in self._params])):
-            p.copy_(values.view(p.shape))
+        for p, values in zip(self._params, self._parts(weights)):
+            p.copy_(values)
+
+    def _difference(self) -> torch.Tensor:
+        """What this process's steps have subtracted from its weights since the last exchange.
+
+        They began with the shared weights rounded to the parameter's type. The rounding is no part of the difference, or
+        16-bit weights would take back, at each exchange, means below half a unit in their last place.
+        """
+        difference = self._flat()
+        for p, now, shared in zip(self._params, self._parts(difference), self._parts(self._shared)):
+            torch.sub(shared.to(p.dtype).float(), now, out=now)
+        return difference
 
     @property
     def shared(self) -> bool:
@@ -105,14 +121,17 @@ class LocalSteps:
         """A step of the optimizer; at every ``every``-th one also an exchange, which all processes take part in."""
         result = self.optimizer.step(closure)
         self.count += 1
-        if self.count == self.every:
+        if self.count >= self.every:  # more after an exchange that has failed
             self.exchange()
         return result
 
     @torch.no_grad()
     def exchange(self) -> None:
-        """Exchange now, whatever the number of steps. All processes call it."""
-        difference = self._shared - self._flat()
+        """Exchange now, whatever the number of steps. All processes call it.
+
+        After an exchange has failed, each later one, which then is at every step, raises the same error.
+        """
+        difference = self._difference()
         self._mean(difference)
         self._outer.step(difference)
         self._put(self._shared)
@@ -138,13 +157,22 @@ class LocalSteps:
                 "bytes_dense": steps * 4 * self._shared.numel()}
 
     def state_dict(self) -> Dict[str, Any]:
-        """This process's state; save it with its model and its optimizer, which differ between processes."""
+        """This process's state; save it with its model and its optimizer, which differ between processes.
+
+        Between two exchanges it has this process's weights as well: a model that is loaded before LocalSteps is made gets
+        those of the first process.
+        """
+        weights = None if self.shared else [p.detach().to("cpu", copy=True) for p in self._params]
         return {"config": self.config.text, "rank": self.group.rank, "processes": self.group.size,
-                "count": self.count, "rounds": self.rounds, "shared": self._shared.clone(),
+                "count": self.count, "rounds": self.rounds, "shared": self._shared.clone(), "weights": weights,
                 "residual": bytes_tensor(self._engine.save()), "momentum": _clone(self._outer.momentum)}
 
+    @torch.no_grad()
     def load_state_dict(self, state: Dict[str, Any]) -> None:
-        """Restore this process's state_dict() and continue bit for bit: the same model, config and processes."""
+        """Restore this process's state_dict() and continue bit for bit: the same model, config and processes.
+
+        Load the model and the optimizer as well, before or after LocalSteps is made.
+        """
         if state.get("config") != self.config.text or state["shared"].numel() != self._shared.numel():
             raise ValueError("the state is not one of LocalSteps with this config and model")
         mine = self.group.rank, self.group.size
@@ -157,6 +185,16 @@ class LocalSteps:
         if self._outer.momentum is not None:
             self._outer.momentum.copy_(state["momentum"])
         self.count, self.rounds = int(state["count"]), int(state["rounds"])
+        if not self.shared:
+            self._restore_weights(state.get("weights"))
+
+    def _restore_weights(self, weights: Optional[List[torch.Tensor]]) -> None:
+        """Restore what this process has trained since the last exchange; states of earlier versions do not have it."""
+        if weights is None and self.group.size > 1:
+            warnings.warn("LocalSteps: this state of an earlier version was saved between two exchanges: load the model's"
+                          " weights after LocalSteps was made, which gave all processes those of the first one")
+        for p, values in zip(self._params, weights or []):
+            p.copy_(values)
 
 
 def _refuse(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:

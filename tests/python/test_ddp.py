@@ -4,7 +4,7 @@ import unittest
 import warnings
 
 import support
-from ddp_helpers import WORLD, batch, begin, dist, flat, mlp, nn, state_for, torch, train, wrap
+from ddp_helpers import WORLD, Scaler, batch, begin, dist, flat, mlp, nn, state_for, torch, train, wrap
 
 import frugrad
 import frugrad.torch
@@ -207,6 +207,10 @@ class Configs(unittest.TestCase):
         sharded = type("FullyShardedDataParallel", (torch.nn.Linear,), {})(2, 2)
         with self.assertRaisesRegex(TypeError, "sharded by FSDP"):
             DDPState(sharded, "frugrad", sgd)
+        with self.assertRaisesRegex(TypeError, "a GradScaler is wanted, not a float"):
+            DDPState(config="feedback=none", scaler=2.0)
+        with self.assertRaisesRegex(ValueError, "feedback=dgc loses its momentum"):
+            DDPState(config="dgc", scaler=Scaler())
         with self.assertRaisesRegex(ValueError, "give the model too"):
             DDPState(config="frugrad", optimizer=frugrad.torch.optimizer(model, torch.optim.AdamW(model.parameters())))
 

@@ -78,3 +78,14 @@ def known_classes() -> List[type]:
     """The optimizers of PyTorch that can be converted."""
     found = [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW]
     return found + ([torch.optim.Muon] if hasattr(torch.optim, "Muon") else [])
+
+
+def check_scaler(scaler: Any, feedback: str, where: str) -> None:
+    """Refuse what is no GradScaler, and one whose changes of the scale would clear the momentum of feedback=dgc."""
+    if scaler is None:
+        return
+    if not hasattr(scaler, "get_scale"):
+        raise TypeError(f"{where}, scaler=: a GradScaler is wanted, not a {type(scaler).__name__}")
+    if feedback == "dgc" and getattr(scaler, "is_enabled", lambda: True)():
+        raise ValueError(f"{where}, scaler=: feedback=dgc loses its momentum whenever the scale changes; use bfloat16"
+                         " without a GradScaler, or another feedback")

@@ -18,7 +18,7 @@ from .._core import Tensor
 from .._lib import MAX_DIMS, CommError
 from . import checkpoint
 from ._floats import warn_once
-from .checks import refuse_other_parameters, refuse_sharded, require_model, require_optimizer
+from .checks import check_scaler, refuse_other_parameters, refuse_sharded, require_model, require_optimizer
 from .config import DENSE_START, check, hook_config
 from .convert import ConvertedOptimizer, bare
 from .device import DeviceEngine, device_engine
@@ -156,8 +156,6 @@ class DDPState:
             refuse_sharded(require_model(model, "DDPState"), "DDPState")
         if nonfinite not in CHOICES:
             raise ValueError(f"nonfinite is 'skip' or 'propagate', not {nonfinite!r}")
-        if scaler is not None and not hasattr(scaler, "get_scale"):
-            raise TypeError(f"DDPState, scaler=: a GradScaler is wanted, not a {type(scaler).__name__}")
         optimizers = listed(optimizer, "DDPState")
         if start_iter < 0 or total_steps < 0:
             raise ValueError(f"start_iter ({start_iter}) and total_steps ({total_steps}) must not be negative")
@@ -166,6 +164,7 @@ class DDPState:
             config += ",min_size=0"
         self.config = hook_config(config, optimizers)
         check(self.config, config, optimizers, total_steps)
+        check_scaler(scaler, self.config.option("feedback"), "DDPState")
         if sparsify is not None:
             check_sparse(self.config)
         self.total_steps, self.start_iter, self.threads = total_steps, start_iter, threads

@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 from .._core import Config, Tensor
 from ._floats import bytes_tensor, warn_once
-from .checks import refuse_deepspeed, refuse_other_parameters, require_model
+from .checks import check_scaler, refuse_deepspeed, refuse_other_parameters, require_model
 from .config import check, hook_config, with_dense_start
 from .convert import ConvertedOptimizer
 from .ddp import listed
@@ -94,13 +94,12 @@ class FSDPState:
                  threads: int, on_gpu: bool, nonfinite: str, scaler: Any):
         if nonfinite not in CHOICES:
             raise ValueError(f"nonfinite is 'skip' or 'propagate', not {nonfinite!r}")
-        if scaler is not None and not hasattr(scaler, "get_scale"):
-            raise TypeError(f"frugrad.torch.fsdp(), scaler=: a GradScaler is wanted, not a {type(scaler).__name__}")
         if total_steps < 0:
             raise ValueError(f"total_steps ({total_steps}) must not be negative")
         optimizers = listed(optimizer, "frugrad.torch.fsdp()")
         self.config = with_dense_start(config, hook_config(config, optimizers))
         check(self.config, config, optimizers, total_steps)
+        check_scaler(scaler, self.config.option("feedback"), "frugrad.torch.fsdp()")
         between = replicate_group is not None
         _check_options(self.config, between)
         mesh = find_mesh(model)

@@ -202,16 +202,15 @@ static int threads_of_rank(MPI_Comm mpi) {
     MPI_Comm host;
     cpu_set_t own, all;
     CPU_ZERO(&own);
-    if (sched_getaffinity(0, sizeof own, &own) != 0)
-        CPU_SET(0, &own);
+    int known = sched_getaffinity(0, sizeof own, &own) == 0, all_known = 0;
     if (MPI_Comm_split_type(mpi, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host) != MPI_SUCCESS)
         return 0;
     int cores = CPU_COUNT(&own), sum = cores;
     if (MPI_Allreduce(&own, &all, (int)sizeof own, MPI_BYTE, MPI_BOR, host) == MPI_SUCCESS &&
-        MPI_Allreduce(&cores, &sum, 1, MPI_INT, MPI_SUM, host) == MPI_SUCCESS)
-        threads = cores * CPU_COUNT(&all) / sum;
+        MPI_Allreduce(&cores, &sum, 1, MPI_INT, MPI_SUM, host) == MPI_SUCCESS &&
+        MPI_Allreduce(&known, &all_known, 1, MPI_INT, MPI_MIN, host) == MPI_SUCCESS && all_known)
+        threads = cores * CPU_COUNT(&all) / sum > 1 ? cores * CPU_COUNT(&all) / sum : 1;
     MPI_Comm_free(&host);
-    threads = threads > 1 ? threads : 1;
 #else
     (void)mpi;
 #endif

@@ -299,7 +299,9 @@ class Behaviour(unittest.TestCase):
         hook.remove()
         with self.assertRaisesRegex(RuntimeError, "second gradient.*load_state_dict"):
             loss_of(nets[0], 3).backward()
+        self.assertTrue(any(p.grad is not None for p in nets[0].parameters()))  # of the hook that raised
         opts[0].load_state_dict(state)
+        self.assertTrue(all(p.grad is None for p in nets[0].parameters()))
         for net, opt in zip(nets, opts):
             train(net, opt, range(3, 6))
         self.assertEqual(bits(nets[0]), bits(nets[1]))

@@ -340,7 +340,7 @@ class StreamingOptimizer(torch.optim.Optimizer):
         self._loaded = True
         self._loaded_digest = digest(group[_STATE]["optimizer"] for group in state_dict["param_groups"])
         for s in self._streamed:
-            s.frames = None
+            s.frames = s.p.grad = None
 
     def _check_state(self, state_dict: Dict[str, Any]) -> None:
         """Refuse states of other optimizers and of other processes."""

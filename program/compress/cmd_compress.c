@@ -211,6 +211,9 @@ static int compress(const fgp_args *args, compress_job *job) {
         FILE *to = strcmp(job->out, "-") == 0 ? stderr : stdout; /* stdout has the payload */
         code = (fgp_arg_given(args, "json") ? print_json : print_summary)(job, to);
     }
+    const char *transform = frug_config_get(job->config, "transform");
+    if (code == FGIO_EXIT_OK && strcmp(transform, "off") != 0)
+        fgio_hint("transform=%s is done by the trainers; this frame has entries of the gradient itself", transform);
     return code;
 }
 

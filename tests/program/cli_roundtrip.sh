@@ -183,5 +183,8 @@ meta = header["__metadata__"]
 assert meta["frugrad"] == "1" and meta["frugrad.source"] == "npy"
 assert json.loads(meta["frugrad.layout"])[0]["shape"] == [120, 250]
 PY
+# A transform is the trainers' part.
+"$FRUGRAD" compress grad.f32 -o demo.fgr -c demo 2>err >/dev/null || fail "demo: compress fails"
+grep -q 'transform=cosine is done by the trainers' err || fail "demo: no hint: $(cat err)"
 [ -z "$(find . -name '.frugrad-*')" ] || fail "temporary files are left"
 echo "cli_roundtrip: all right"

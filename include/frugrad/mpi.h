@@ -43,7 +43,8 @@ extern "C" {
  * or better, buckets (frug_reducer_submit()) are exchanged on a thread of the reducer: until frug_reducer_finish() the
  * caller may then call MPI itself only with MPI_THREAD_MULTIPLE. Below that, a bucket is exchanged when it is
  * submitted. Groups used by several threads at the same time need MPI_THREAD_MULTIPLE. Allocates a few words per
- * message in flight, which are reused. Returns FRUG_ERR_ARG (no communicator, an inter-communicator, MPI not
+ * message in flight, which are reused. The reducers of a host's ranks share its cores, unless their options or
+ * OMP_NUM_THREADS give a number of threads. Returns FRUG_ERR_ARG (no communicator, an inter-communicator, MPI not
  * initialized or finalized), FRUG_ERR_COMM, FRUG_ERR_MEMORY.
  */
 FRUG_CHECK frug_status frug_comm_mpi(MPI_Comm mpi, frug_comm **comm);

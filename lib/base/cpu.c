@@ -58,21 +58,19 @@ bool frugi_isa_runs(frugi_isa isa) {
 }
 
 frugi_isa frugi_isa_best(void) {
-    frugi_isa best = FRUGI_ISA_REF;
-    for (int i = 0; i < FRUGI_ISA_COUNT; i++)
-        if (frugi_isa_runs((frugi_isa)i))
-            best = (frugi_isa)i;
-    return best;
+    int i = FRUGI_ISA_COUNT - 1;
+    while (!frugi_isa_runs((frugi_isa)i)) /* the reference always does */
+        i--;
+    return (frugi_isa)i;
 }
 
 frugi_isa frugi_isa_chosen(void) {
     const char *forced = getenv("FRUG_ISA");
-    for (int i = FRUGI_ISA_COUNT - 1; i >= 0; i--) {
-        if (forced && *forced && strcmp(forced, names[i]) != 0)
-            continue;
-        if (frugi_isa_runs((frugi_isa)i))
+    if (!forced || !*forced)
+        return frugi_isa_best();
+    for (int i = 0; i < FRUGI_ISA_COUNT; i++)
+        if (strcmp(forced, names[i]) == 0 && frugi_isa_runs((frugi_isa)i))
             return (frugi_isa)i;
-    }
     return FRUGI_ISA_COUNT;
 }
 

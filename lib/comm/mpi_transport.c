@@ -186,7 +186,8 @@ static frug_status check_communicator(MPI_Comm mpi, frug_comm **comm) {
     MPI_Initialized(&initialized);
     MPI_Finalized(&finalized);
     if (!initialized || finalized)
-        return frug_set_last_error(FRUG_ERR_ARG, "mpi: MPI is not initialized; call MPI_Init first, and this before MPI_Finalize");
+        return frug_set_last_error(FRUG_ERR_ARG,
+                                   "mpi: MPI is not initialized; call MPI_Init first, and this before MPI_Finalize");
     if (!comm || mpi == MPI_COMM_NULL)
         return frug_set_last_error(FRUG_ERR_ARG, "mpi: the result is NULL, or the communicator is MPI_COMM_NULL");
     if (MPI_Comm_test_inter(mpi, &inter) != MPI_SUCCESS || inter)

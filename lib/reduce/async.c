@@ -26,8 +26,8 @@ struct frugi_async {
     frug_bucket queue[FRUGI_QUEUE_MAX];
     size_t first, queued; /* head and length of the queue */
     bool has_thread, stopping;
-    bool unfinished; /* buckets were submitted since the last frug_reducer_finish() */
-    bool reducing;   /* without a thread: in reduce_inline() */
+    bool unfinished;    /* buckets were submitted since the last frug_reducer_finish() */
+    bool reducing;      /* without a thread: in reduce_inline() */
     frug_status status; /* of the first bucket that failed */
     char error[ERROR_TEXT];
 };

@@ -1,7 +1,8 @@
 /* job_args.c - options to a training job: tables of which option sets which field, and checks between options. */
-#define _GNU_SOURCE /* sched_getaffinity, program_invocation_name */
+#define _GNU_SOURCE /* program_invocation_name */
 #include "program/args/job_args.h"
 
+#include "base/cpu.h"
 #include "program/args/quantity.h"
 #include "trainer/pipeline/pipeline.h"
 #include "trainer/run/rate_schedule.h"
@@ -12,7 +13,6 @@
 #include "trainer/run/worker_group.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -166,10 +166,7 @@ static int read_fields(const fgp_args *args, fgt_job *job) {
 
 /* Cores of one worker: mpirun binds each process to its own cores or to none; threads share all cores. */
 static uint32_t cores_per_worker(uint32_t workers) {
-    cpu_set_t set;
-    long online = sysconf(_SC_NPROCESSORS_ONLN), ours = online;
-    if (sched_getaffinity(0, sizeof set, &set) == 0)
-        ours = CPU_COUNT(&set);
+    long online = sysconf(_SC_NPROCESSORS_ONLN), ours = frugi_cpu_cores();
     long sharing = (long)workers;
     if (fgt_group_is_joined()) {
         sharing = ours < online ? 1 : fgt_group_local_size(1);
@@ -349,14 +346,10 @@ static int check_values(fgp_request *r) {
 }
 
 int fgp_request_open(const fgp_args *args, fgp_request *r) {
-    *r = (fgp_request){.line = args,
-                       .args = *args,
-                       .job = {.data = "builtin",
-                               .method = "frugrad",
-                               .epochs = 1,
-                               .seed = 1,
-                               .workers = 1,
-                               .keep = 1}};
+    *r =
+        (fgp_request){.line = args,
+                      .args = *args,
+                      .job = {.data = "builtin", .method = "frugrad", .epochs = 1, .seed = 1, .workers = 1, .keep = 1}};
     int code = FGIO_EXIT_OK;
     if (given(args, "config"))
         code = fgp_options_file_add(fgp_arg(args, "config"), &r->args, &r->text);

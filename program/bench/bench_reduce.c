@@ -99,7 +99,8 @@ static bool list_named(worker_state *h) {
     fgp_reduce_row *row = named ? add_row(h, "dense", 5) : NULL;
     if (row)
         snprintf(row->config, sizeof row->config, "reduce=dense");
-    row = named && strcmp(name, "dense") != 0 ? add_row(h, name, strcspn(name, ":")) : NULL;
+    bool wanted = named && strcmp(name, "dense") != 0 && (!h->run->filter || strstr(name, h->run->filter));
+    row = wanted ? add_row(h, name, strcspn(name, ":")) : NULL;
     if (row)
         snprintf(row->config, sizeof row->config, "%s", h->run->base);
     frug_config_destroy(config);

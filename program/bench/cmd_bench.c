@@ -209,7 +209,7 @@ static int read_count(const fgp_args *args, const char *name, uint64_t fallback,
 static int read_elements(const fgp_args *args, uint64_t fallback, uint64_t min, uint64_t *n) {
     double number = (double)fallback;
     int status = fgp_arg_given(args, "n")
-                     ? fgp_arg_quantity(args, "n", FGP_MEASURE_COUNT, (double)min, 68719476736.0, &number)
+                     ? fgp_arg_quantity(args, "n", FGP_MEASURE_COUNT, (double)min, (double)(UINT64_C(1) << 36), &number)
                      : FGIO_EXIT_OK;
     *n = (uint64_t)number;
     return status;
@@ -379,9 +379,8 @@ const fgp_command fgp_command_bench = {
         "`bench reduce` measures whole exchanges between workers instead, from gradient to weights: every value of\n"
         "the option reduce against the dense sum in the same rounds. By bytes is how many times less is sent,\n"
         "of that the share which is gained in time. With --config and a reduce other than gather only that one is\n"
-        "measured, as --config frugrad,reduce=nodes,node=2. frugrad-mpi is the same program for the processes of an "
-        "MPI "
-        "job.\n\n"
+        "measured, as --config frugrad,reduce=nodes,node=2. frugrad-mpi is the same program for the processes of an\n"
+        "MPI job.\n\n"
         "`bench recover` measures sparse recovery: several forms of matching pursuit and two measurement matrices, in\n"
         "milliseconds for a chunk, against the naive one and against the stored matrix in the same rounds. Found\n"
         "is the share of true indices that was recovered. With --gradients it is a study of recorded gradients "

@@ -1,10 +1,14 @@
 /* test_reduce.c - reduce=dense and reduce=gather with threads as ranks: sums, worked examples, faults. */
-#include "support/thread_group.h"
+#include "comm/comm.h"
+#include "compress/compressor.h"
+#include "compress/threads.h"
 #include "support/test_layouts.h"
+#include "support/thread_group.h"
 
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #define ROWS  40u
 #define STEPS 4u
@@ -161,8 +165,8 @@ static frug_status run_with_fault(frug_comm *comm, void *shared) {
     const frug_layout *layout = !faulty || m->fault > NO_LAYOUT || m->fault == OTHER_CONFIG ? m->layout
                                 : m->fault == OTHER_LAYOUT                                  ? m->other
                                                                                             : NULL;
-    frug_status status = create_worker_reducer(faulty && m->fault == OTHER_CONFIG ? "density=0.5" : "frugrad", layout,
-                                               0, comm, &r);
+    frug_status status =
+        create_worker_reducer(faulty && m->fault == OTHER_CONFIG ? "density=0.5" : "frugrad", layout, 0, comm, &r);
     if (status != FRUG_OK)
         return status;
     size_t n = frug_layout_elements(m->layout);
@@ -227,12 +231,43 @@ static void ef21_is_not_applied(void **state) {
     frug_layout_destroy(z);
 }
 
+/* What a reducer takes: the options' number of threads, else OpenMP's if the environment has one, else the group's. */
+static void a_reducer_has_its_share_of_the_cores(void **state) {
+    (void)state;
+    static const struct {
+        const char *environment;
+        int given, threads;
+    } cases[] = {{NULL, 0, 3}, {NULL, 2, 2}, {"1", 2, 2}};
+    const char *before = getenv("OMP_NUM_THREADS");
+    char *kept = before ? strdup(before) : NULL;
+    frug_layout *z = make_test_layout(ROWS);
+    frug_comm *comm = NULL;
+    OK(frug_comm_self(&comm));
+    comm->transport.threads = 3;
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        frug_reducer *r = NULL;
+        if (cases[i].environment)
+            setenv("OMP_NUM_THREADS", cases[i].environment, 1);
+        else
+            unsetenv("OMP_NUM_THREADS");
+        OK(create_worker_reducer("frugrad", z, cases[i].given, comm, &r));
+        assert_int_equal(frug_reducer_compressor(r)->threads, frugi_thread_count(cases[i].threads));
+        frug_reducer_destroy(r);
+    }
+    if (kept)
+        setenv("OMP_NUM_THREADS", kept, 1);
+    free(kept);
+    frug_comm_destroy(comm);
+    frug_layout_destroy(z);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_workers_get_the_same_bits_and_nothing_is_lost),
         cmocka_unit_test(the_worked_examples_hold),
         cmocka_unit_test(an_error_of_one_rank_is_an_error_on_all),
         cmocka_unit_test(ef21_is_not_applied),
+        cmocka_unit_test(a_reducer_has_its_share_of_the_cores),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
